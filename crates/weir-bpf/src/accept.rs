@@ -71,7 +71,10 @@ pub struct Accept {
 
 impl fmt::Debug for Accept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accept").field("workers", &self.workers).field("places", &self.places).finish_non_exhaustive()
+        f.debug_struct("Accept")
+            .field("workers", &self.workers)
+            .field("places", &self.places)
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,18 +98,23 @@ impl Accept {
         loader.map_max_entries("groups", workers.max(64) * GROUPS_MAX * KNOWN_EACH);
         let mut object = loader.load(OBJECT).map_err(of_object)?;
         // Before any map is dropped: the program refers to maps by their descriptors.
-        let program = object.program_mut(PROGRAM).ok_or_else(|| kernel("the object has no program"))?;
+        let program =
+            object.program_mut(PROGRAM).ok_or_else(|| kernel("the object has no program"))?;
         <&mut SkReuseport>::try_from(program).map_err(of_program)?.load().map_err(of_program)?;
         map::<Array<_, u32>>(&mut object, "workers")?.set(0, workers, 0).map_err(of_map)?;
         let mut of_cores: Array<_, u32> = map(&mut object, "cores")?;
         let all = of_cores.len();
-        for (worker, core) in (0..workers).zip(cores).filter_map(|(worker, core)| Some((worker, (*core)?))) {
+        for (worker, core) in
+            (0..workers).zip(cores).filter_map(|(worker, core)| Some((worker, (*core)?)))
+        {
             // The first worker of each core; a core beyond the table has none.
             if core < all && of_cores.get(&core, 0).map_err(of_map)? == 0 {
                 of_cores.set(core, worker + 1, 0).map_err(of_map)?;
             }
         }
-        let Some(Map::Array(board)) = object.take_map("board") else { return Err(kernel("the object has no board")) };
+        let Some(Map::Array(board)) = object.take_map("board") else {
+            return Err(kernel("the object has no board"));
+        };
         let (sockets, groups) = (map(&mut object, "sockets")?, map(&mut object, "groups")?);
         Ok(Accept { object, board, sockets, groups, places: Vec::new(), workers })
     }
@@ -170,7 +178,8 @@ impl Accept {
             self.places.push(Place::default());
             return Ok(Group(self.places.len() as u32 - 1));
         }
-        let at = self.places.iter().position(|place| place.is_left).ok_or(io::ErrorKind::StorageFull)?;
+        let at =
+            self.places.iter().position(|place| place.is_left).ok_or(io::ErrorKind::StorageFull)?;
         let group = Group(at as u32);
         self.release(group);
         self.places[at].is_left = false;
@@ -199,7 +208,9 @@ fn of_attach(error: &aya::programs::ProgramError) -> io::Error {
     use aya::programs::{ProgramError, SkReuseportError};
     match error {
         ProgramError::SkReuseportError(SkReuseportError::SetsockoptError { io_error, .. }) => {
-            io_error.raw_os_error().map_or_else(|| io_error.kind().into(), io::Error::from_raw_os_error)
+            io_error
+                .raw_os_error()
+                .map_or_else(|| io_error.kind().into(), io::Error::from_raw_os_error)
         }
         error => io::Error::other(error.to_string()),
     }

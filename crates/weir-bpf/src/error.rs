@@ -34,8 +34,12 @@ pub(crate) fn kernel(why: &str) -> BpfError {
 }
 
 /// Takes a map of this type out of the object.
-pub(crate) fn map<M: TryFrom<Map, Error = MapError>>(object: &mut Ebpf, name: &str) -> Result<M, BpfError> {
-    let map = object.take_map(name).ok_or_else(|| kernel(&format!("the object has no map {name}")))?;
+pub(crate) fn map<M: TryFrom<Map, Error = MapError>>(
+    object: &mut Ebpf,
+    name: &str,
+) -> Result<M, BpfError> {
+    let map =
+        object.take_map(name).ok_or_else(|| kernel(&format!("the object has no map {name}")))?;
     M::try_from(map).map_err(of_map)
 }
 
@@ -75,10 +79,15 @@ pub(crate) fn of_program(error: ProgramError) -> BpfError {
                 let log = verifier_log.to_string();
                 // Statistics follow the reason.
                 let is_count = |line: &&str| {
-                    ["processed ", "stack depth ", "verification time "].iter().any(|word| line.starts_with(word))
+                    ["processed ", "stack depth ", "verification time "]
+                        .iter()
+                        .any(|word| line.starts_with(word))
                 };
-                let last =
-                    log.lines().rev().find(|line| !line.trim().is_empty() && !is_count(line)).unwrap_or_default();
+                let last = log
+                    .lines()
+                    .rev()
+                    .find(|line| !line.trim().is_empty() && !is_count(line))
+                    .unwrap_or_default();
                 BpfError::Kernel(format!("{why}: {last}"))
             }
             error => error,

@@ -168,11 +168,20 @@ impl Programs {
         self.read_first(at, true, &[("hold", at.out.0)])
     }
 
-    fn read_first(&mut self, at: Holding<'_>, is_copied: bool, places: &[(&str, &str)]) -> Result<Hold, BpfError> {
+    fn read_first(
+        &mut self,
+        at: Holding<'_>,
+        is_copied: bool,
+        places: &[(&str, &str)],
+    ) -> Result<Hold, BpfError> {
         let mut holding: Array<_, HoldingWords> = map(&mut self.object, "holding")?;
         let [hardware, rest] = words_of(at.hardware);
-        holding.set(0, [at.device.1, at.out.1, 0, hardware, rest, is_copied.into()], 0).map_err(of_map)?;
-        let links = places.iter().map(|(name, place)| attach(&mut self.object, name, place, TcAttachType::Ingress));
+        holding
+            .set(0, [at.device.1, at.out.1, 0, hardware, rest, is_copied.into()], 0)
+            .map_err(of_map)?;
+        let links = places
+            .iter()
+            .map(|(name, place)| attach(&mut self.object, name, place, TcAttachType::Ingress));
         let links = links.collect::<Result<_, _>>()?;
         Ok(Hold { holding, _links: links })
     }
@@ -207,7 +216,9 @@ impl Intercept {
     /// False if the kernel or the process may not tell.
     pub fn is_at(server: &str) -> bool {
         let there = SchedClassifier::query_tcx(server, TcAttachType::Egress);
-        there.is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(TAKES)))
+        there.is_ok_and(|(_, programs)| {
+            programs.iter().any(|program| program.name_as_str() == Some(TAKES))
+        })
     }
 
     /// Begins. `ports` are the ports that clients connect to.
@@ -312,7 +323,8 @@ impl Intercept {
             let counts = self.counts.get(&which, 0).map_err(io::Error::other)?;
             Ok::<u64, io::Error>(counts.iter().sum())
         };
-        let [taken, passed_by, with_options, changed, unserved] = [sum(0)?, sum(1)?, sum(2)?, sum(3)?, sum(4)?];
+        let [taken, passed_by, with_options, changed, unserved] =
+            [sum(0)?, sum(1)?, sum(2)?, sum(3)?, sum(4)?];
         Ok(Taken { taken, passed_by, with_options, changed, unserved })
     }
 }
@@ -336,7 +348,9 @@ fn load() -> Result<Ebpf, BpfError> {
     loader.map_max_entries("begun", BEGUN_MAX);
     let mut object = loader.load(OBJECT).map_err(of_object)?;
     // Before any map is dropped: the programs refer to maps by their descriptors.
-    for name in ["from_outside", TAKES, "from_inside", "to_clients", "onward", "leave", "hold", "release"] {
+    for name in
+        ["from_outside", TAKES, "from_inside", "to_clients", "onward", "leave", "hold", "release"]
+    {
         program(&mut object, name)?.load().map_err(of_program)?;
     }
     Ok(object)
@@ -349,11 +363,18 @@ fn program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifi
 
 /// Attaches a program to an interface, in front of those that are there, by a link that ends with
 /// its descriptor.
-fn attach(object: &mut Ebpf, name: &str, interface: &str, kind: TcAttachType) -> Result<FdLink, BpfError> {
+fn attach(
+    object: &mut Ebpf,
+    name: &str,
+    interface: &str,
+    kind: TcAttachType,
+) -> Result<FdLink, BpfError> {
     let program = program(object, name)?;
-    let id = program.attach_with_options(interface, kind, TcAttachOptions::TcxOrder(LinkOrder::first()));
+    let id =
+        program.attach_with_options(interface, kind, TcAttachOptions::TcxOrder(LinkOrder::first()));
     let link = program.take_link(id.map_err(of_program)?).map_err(of_program)?;
-    FdLink::try_from(link).map_err(|_| kernel(&format!("{interface}: its link would outlive this process")))
+    FdLink::try_from(link)
+        .map_err(|_| kernel(&format!("{interface}: its link would outlive this process")))
 }
 
 #[cfg(test)]

@@ -71,8 +71,12 @@ impl fmt::Display for XdpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             XdpError::NoInterface(name) => write!(f, "no interface {name}"),
-            XdpError::Taken(name) => write!(f, "{name} has an XDP program of somebody else (`ip link show {name}`)"),
-            XdpError::NotNative(name) => write!(f, "the driver of {name} can't run XDP programs as it is set up"),
+            XdpError::Taken(name) => {
+                write!(f, "{name} has an XDP program of somebody else (`ip link show {name}`)")
+            }
+            XdpError::NotNative(name) => {
+                write!(f, "the driver of {name} can't run XDP programs as it is set up")
+            }
             XdpError::NotPermitted => write!(f, "weir has no CAP_BPF and CAP_NET_ADMIN"),
             XdpError::Kernel(why) => write!(f, "{why}"),
         }
@@ -160,10 +164,13 @@ impl Xdp {
             }
             .map_err(of_map)?;
         }
-        let v4 = Family { hosts: map(&mut object, "hosts4")?, networks: map(&mut object, "networks4")? };
-        let v6 = Family { hosts: map(&mut object, "hosts6")?, networks: map(&mut object, "networks6")? };
+        let v4 =
+            Family { hosts: map(&mut object, "hosts4")?, networks: map(&mut object, "networks4")? };
+        let v6 =
+            Family { hosts: map(&mut object, "hosts6")?, networks: map(&mut object, "networks6")? };
         let dropped = map(&mut object, "dropped")?;
-        let links = attach(&mut object, &numbers, before.map(|before| before.links).unwrap_or_default())?;
+        let links =
+            attach(&mut object, &numbers, before.map(|before| before.links).unwrap_or_default())?;
         Ok(Xdp {
             v4,
             v6,
@@ -180,14 +187,22 @@ impl Xdp {
     /// An entry with an expired time keeps its place until it is [removed](Xdp::remove).
     pub fn add(&mut self, blocks: &[(Network, Duration)]) -> Vec<(Network, io::Error)> {
         let now_ns = now_ns();
-        let until = |time: Duration| now_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let add = |(network, time): &(Network, Duration)| Some((*network, self.insert(*network, until(*time)).err()?));
+        let until = |time: Duration| {
+            now_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        };
+        let add = |(network, time): &(Network, Duration)| {
+            Some((*network, self.insert(*network, until(*time)).err()?))
+        };
         blocks.iter().filter_map(add).map(failed).collect()
     }
 
     /// Unblocks these. Returns those that could not be removed: NotFound is one that was not there.
     pub fn remove(&mut self, blocks: &[Network]) -> Vec<(Network, io::Error)> {
-        blocks.iter().filter_map(|network| Some((*network, self.take(*network).err()?))).map(failed).collect()
+        blocks
+            .iter()
+            .filter_map(|network| Some((*network, self.take(*network).err()?)))
+            .map(failed)
+            .collect()
     }
 
     /// Whether the interfaces are still those that it was attached to.
@@ -210,9 +225,13 @@ impl Xdp {
     fn insert(&mut self, (address, bits): Network, until_ns: u64) -> Result<(), MapError> {
         match address {
             IpAddr::V4(it) if bits == 32 => self.v4.hosts.insert(it.octets(), until_ns, 0),
-            IpAddr::V4(it) => self.v4.networks.insert(&Key::new(bits.into(), it.octets()), until_ns, 0),
+            IpAddr::V4(it) => {
+                self.v4.networks.insert(&Key::new(bits.into(), it.octets()), until_ns, 0)
+            }
             IpAddr::V6(it) if bits == 64 => self.v6.hosts.insert(first_half(it), until_ns, 0),
-            IpAddr::V6(it) => self.v6.networks.insert(&Key::new(bits.into(), it.octets()), until_ns, 0),
+            IpAddr::V6(it) => {
+                self.v6.networks.insert(&Key::new(bits.into(), it.octets()), until_ns, 0)
+            }
         }
     }
 
@@ -241,7 +260,9 @@ fn look_at(object: &mut Ebpf, ports: Ports<'_>) -> Result<(), XdpError> {
     let mut words = vec![0u64; 1 << 10];
     match ports {
         Ports::All => words.fill(u64::MAX),
-        Ports::These(ports) => ports.iter().for_each(|port| words[usize::from(port / 64)] |= 1 << (port % 64)),
+        Ports::These(ports) => {
+            ports.iter().for_each(|port| words[usize::from(port / 64)] |= 1 << (port % 64))
+        }
     }
     let mut bits: Array<_, u64> = map(object, "ports")?;
     for (at, word) in (0u32..).zip(words).filter(|(_, word)| *word != 0) {
@@ -252,7 +273,11 @@ fn look_at(object: &mut Ebpf, ports: Ports<'_>) -> Result<(), XdpError> {
 
 fn program(object: &mut Ebpf) -> Result<&mut Program, XdpError> {
     let missing = || XdpError::Kernel(format!("the object has no program {PROGRAM}"));
-    object.program_mut(PROGRAM).ok_or_else(missing)?.try_into().map_err(|error| of_program(error, ""))
+    object
+        .program_mut(PROGRAM)
+        .ok_or_else(missing)?
+        .try_into()
+        .map_err(|error| of_program(error, ""))
 }
 
 /// The numbers of interfaces. Nothing is changed before all are known, because a driver may stop
@@ -264,7 +289,8 @@ fn numbers(interfaces: &[String]) -> Result<Vec<(String, u32)>, XdpError> {
         return Err(XdpError::Kernel("it needs Linux 5.9 or later".to_owned()));
     }
     // Any socket will do (netdevice(7)).
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(kernel)?;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .map_err(kernel)?;
     let number = |name: &String| match name_to_index(&socket, name) {
         Ok(number) => Ok((name.clone(), number)),
         Err(rustix::io::Errno::NODEV) => Err(XdpError::NoInterface(name.clone())),
@@ -275,7 +301,11 @@ fn numbers(interfaces: &[String]) -> Result<Vec<(String, u32)>, XdpError> {
 
 /// Attaches the program to the interfaces by links that end with their descriptors: those of the
 /// program `before`, or new ones.
-fn attach(object: &mut Ebpf, interfaces: &[(String, u32)], mut before: Vec<Place>) -> Result<Vec<Place>, XdpError> {
+fn attach(
+    object: &mut Ebpf,
+    interfaces: &[(String, u32)],
+    mut before: Vec<Place>,
+) -> Result<Vec<Place>, XdpError> {
     let program = program(object)?;
     let mut links = Vec::new();
     for (name, number) in interfaces {

@@ -17,11 +17,18 @@ fn objects_are_those_of_their_sources() {
     let done = Command::new(folder.join("compile")).arg(&anew).status().expect("it starts");
     assert!(done.success());
     let mut compared = 0;
-    for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("an entry").path()) {
+    for entry in
+        fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("an entry").path())
+    {
         if entry.extension().is_some_and(|it| it == "o") {
             let name = entry.file_name().expect("a name");
-            let same = fs::read(&entry).expect("committed") == fs::read(anew.join(name)).expect("made anew");
-            assert!(same, "{} is not what its source becomes: run crates/weir-bpf/bpf/compile", name.display());
+            let same = fs::read(&entry).expect("committed")
+                == fs::read(anew.join(name)).expect("made anew");
+            assert!(
+                same,
+                "{} is not what its source becomes: run crates/weir-bpf/bpf/compile",
+                name.display()
+            );
             compared += 1;
         }
     }

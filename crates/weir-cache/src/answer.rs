@@ -82,7 +82,9 @@ impl Answer {
             match FieldName::of(name) {
                 FieldName::CacheControl => answer.directives.add_line(value, options.ignored),
                 FieldName::Expires => answer.add_expires(value, now_s),
-                FieldName::Date => answer.date_s = answer.date_s.or_else(|| parse_date(value, now_s)),
+                FieldName::Date => {
+                    answer.date_s = answer.date_s.or_else(|| parse_date(value, now_s))
+                }
                 FieldName::Age if !has_age => {
                     has_age = true;
                     answer.age_s = age(value);
@@ -118,7 +120,9 @@ impl Answer {
             self.modified_s = self.modified_s.or_else(|| parse_date(value, now_s));
         } else if name.eq_ignore_ascii_case(b"set-cookie2") {
             self.sets_cookie |= options.keeps(name);
-        } else if let Some(at) = options.targets.iter().position(|target| target.eq_ignore_ascii_case(name)) {
+        } else if let Some(at) =
+            options.targets.iter().position(|target| target.eq_ignore_ascii_case(name))
+        {
             match &mut targeted[at] {
                 Some(text) => {
                     text.extend_from_slice(b", ");
@@ -132,7 +136,11 @@ impl Answer {
     /// The first targeted field that is valid and not empty counts instead of the others.
     fn obey_target(&mut self, targeted: &[Option<Vec<u8>>], options: &Options) {
         for (at, text) in targeted.iter().enumerate() {
-            let Some(directives) = text.as_ref().and_then(|text| targeted_directives(text, options)) else { continue };
+            let Some(directives) =
+                text.as_ref().and_then(|text| targeted_directives(text, options))
+            else {
+                continue;
+            };
             self.directives = directives;
             self.control = Control::Targeted(at);
             self.expires = Expires::Absent;
@@ -159,7 +167,11 @@ fn targeted_directives(text: &[u8], options: &Options) -> Option<AnswerDirective
     let parsed = parse_dictionary(text, |key, value| {
         is_empty = false;
         // Keys are lower case by their grammar.
-        let Some(directive) = Directive::of(key).filter(|directive| !options.ignored.has(*directive)) else { return };
+        let Some(directive) =
+            Directive::of(key).filter(|directive| !options.ignored.has(*directive))
+        else {
+            return;
+        };
         match value {
             Value::Boolean(false) if !directive.has_seconds() => directives.take_back(directive),
             Value::Integer(seconds) if directive.has_seconds() => {

@@ -57,10 +57,13 @@ impl Target {
             Self::Host(host) => host_of(key) == host,
             Self::Prefix(prefix) => url_of(key).starts_with(prefix),
             Self::Tag { tag, host } => {
-                host.as_ref().is_none_or(|host| host_of(key) == host) && tags.binary_search(tag).is_ok()
+                host.as_ref().is_none_or(|host| host_of(key) == host)
+                    && tags.binary_search(tag).is_ok()
             }
             Self::Url(url) => url_of(key) == url,
-            Self::Source(from) => source.connection == from.connection && source.position >= from.position,
+            Self::Source(from) => {
+                source.connection == from.connection && source.position >= from.position
+            }
         }
     }
 }
@@ -174,7 +177,10 @@ mod tests {
     fn whom_targets_mean() {
         let tags = [b"one".to_vec(), b"two".to_vec()];
         let is_met = |target: Target| target.is_met(KEY, &tags, SOURCE);
-        let tag = |tag: &str, host: Option<&str>| Target::Tag { tag: tag.into(), host: host.map(Into::into) };
+        let tag = |tag: &str, host: Option<&str>| Target::Tag {
+            tag: tag.into(),
+            host: host.map(Into::into),
+        };
         assert!(is_met(Target::All));
         assert!(is_met(Target::Host(b"a.example:8080".to_vec())));
         assert!(!is_met(Target::Host(b"a.example".to_vec())));

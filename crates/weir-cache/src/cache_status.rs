@@ -141,11 +141,18 @@ mod tests {
         let none = CacheStatus::default();
         assert_eq!(text(CacheStatus { hit: true, ttl_s: Some(57), ..none }), "weir; hit; ttl=57");
         assert_eq!(text(CacheStatus { hit: true, ttl_s: Some(-3), ..none }), "weir; hit; ttl=-3");
-        assert_eq!(text(CacheStatus::forwarded(Forward::UriMiss, Ok(()))), "weir; fwd=uri-miss; stored");
+        assert_eq!(
+            text(CacheStatus::forwarded(Forward::UriMiss, Ok(()))),
+            "weir; fwd=uri-miss; stored"
+        );
         let refused = CacheStatus::forwarded(Forward::VaryMiss, Err(NotStored::Private));
         assert_eq!(text(refused), "weir; fwd=vary-miss; detail=private");
-        let validated =
-            CacheStatus { forward: Some(Forward::Stale), forward_status: Some(304), collapsed: true, ..none };
+        let validated = CacheStatus {
+            forward: Some(Forward::Stale),
+            forward_status: Some(304),
+            collapsed: true,
+            ..none
+        };
         assert_eq!(text(validated), "weir; fwd=stale; fwd-status=304; collapsed");
         assert_eq!(text(CacheStatus::bypassed(Bypass::Body)), "weir; fwd=bypass; detail=fat-get");
         assert_eq!(text(CacheStatus::bypassed(Bypass::Method)), "weir; fwd=method; detail=method");

@@ -70,7 +70,9 @@ mod tests {
             };
             (may_store(request, &answer, ReplyBody::Chunked, &options, &times), selector)
         });
-        with_get(reader, |reader| fate(terms.as_ref().map_err(|why| *why), &selector, reader, &options, 2))
+        with_get(reader, |reader| {
+            fate(terms.as_ref().map_err(|why| *why), &selector, reader, &options, 2)
+        })
     }
 
     #[test]
@@ -85,12 +87,18 @@ mod tests {
         assert_eq!(judged(&["Cache-Control: private, max-age=9"], "", ""), Fate::Forwarded);
         assert_eq!(judged(&["Cache-Control: no-cache", "ETag: \"a\""], "", ""), Fate::Forwarded);
         assert_eq!(judged(&["Cache-Control: max-age=0", "ETag: \"a\""], "", ""), Fate::Forwarded);
-        assert_eq!(judged(&["Cache-Control: max-age=0, stale-while-revalidate=9"], "", ""), Fate::Forwarded);
+        assert_eq!(
+            judged(&["Cache-Control: max-age=0, stale-while-revalidate=9"], "", ""),
+            Fate::Forwarded
+        );
     }
 
     #[test]
     fn who_waits() {
         assert!(may_wait(&RequestDirectives { no_cache: true, ..RequestDirectives::default() }));
-        assert!(!may_wait(&RequestDirectives { only_if_cached: true, ..RequestDirectives::default() }));
+        assert!(!may_wait(&RequestDirectives {
+            only_if_cached: true,
+            ..RequestDirectives::default()
+        }));
     }
 }

@@ -4,9 +4,11 @@
 //! letters in any case, and the name of the day need not match the date, because origins get it
 //! wrong. Everything else is exact, so that an invalid date counts as none (RFC 9111 §5.3).
 
-const DAYS: [&[u8]; 7] = [b"Sunday", b"Monday", b"Tuesday", b"Wednesday", b"Thursday", b"Friday", b"Saturday"];
-const MONTHS: [&[u8; 3]; 12] =
-    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+const DAYS: [&[u8]; 7] =
+    [b"Sunday", b"Monday", b"Tuesday", b"Wednesday", b"Thursday", b"Friday", b"Saturday"];
+const MONTHS: [&[u8; 3]; 12] = [
+    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+];
 /// Letters of the short name of a day.
 const SHORT: usize = 3;
 /// Days in 400 years.
@@ -88,8 +90,9 @@ fn time(text: &[u8]) -> Option<(u64, &[u8])> {
 /// Returns a number of exactly `count` digits, and the text behind it.
 fn digits(text: &[u8], count: usize) -> Option<(u64, &[u8])> {
     let (digits, rest) = text.split_at_checked(count)?;
-    let number =
-        digits.iter().try_fold(0, |all, &byte| byte.is_ascii_digit().then(|| all * 10 + u64::from(byte - b'0')));
+    let number = digits
+        .iter()
+        .try_fold(0, |all, &byte| byte.is_ascii_digit().then(|| all * 10 + u64::from(byte - b'0')));
     Some((number?, rest))
 }
 

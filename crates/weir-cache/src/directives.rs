@@ -28,8 +28,8 @@ pub enum Directive {
 }
 
 use Directive::{
-    Immutable, MaxAge, MustRevalidate, MustUnderstand, NoCache, NoStore, Private, ProxyRevalidate, Public, SMaxage,
-    StaleIfError, StaleWhileRevalidate,
+    Immutable, MaxAge, MustRevalidate, MustUnderstand, NoCache, NoStore, Private, ProxyRevalidate,
+    Public, SMaxage, StaleIfError, StaleWhileRevalidate,
 };
 
 const NAMES: [(&[u8], Directive); 12] = [
@@ -55,7 +55,10 @@ impl Directive {
 
     /// Returns the directive with this name, in any case.
     pub fn of(name: &[u8]) -> Option<Self> {
-        NAMES.iter().find(|(text, _)| text.eq_ignore_ascii_case(name)).map(|(_, directive)| *directive)
+        NAMES
+            .iter()
+            .find(|(text, _)| text.eq_ignore_ascii_case(name))
+            .map(|(_, directive)| *directive)
     }
 
     /// Returns its name in lower case.
@@ -126,7 +129,10 @@ impl AnswerDirectives {
     pub fn add_line(&mut self, line: &[u8], ignored: DirectiveSet) {
         for member in members(line) {
             let (name, argument) = split(member);
-            let Some(directive) = Directive::of(name).filter(|directive| !ignored.has(*directive)) else { continue };
+            let Some(directive) = Directive::of(name).filter(|directive| !ignored.has(*directive))
+            else {
+                continue;
+            };
             if directive.has_seconds() {
                 self.shorten(directive, argument.seconds().unwrap_or(0));
             } else if argument == Argument::None || !directive.permits() {
@@ -213,11 +219,14 @@ impl RequestDirectives {
             } else if is(b"max-age") {
                 self.max_age_s = smaller(self.max_age_s, argument.seconds().unwrap_or(0));
             } else if is(b"max-stale") {
-                let seconds = if argument == Argument::None { Some(DELTA_MAX) } else { argument.seconds() };
-                self.max_stale_s = seconds.map_or(self.max_stale_s, |seconds| smaller(self.max_stale_s, seconds));
+                let seconds =
+                    if argument == Argument::None { Some(DELTA_MAX) } else { argument.seconds() };
+                self.max_stale_s =
+                    seconds.map_or(self.max_stale_s, |seconds| smaller(self.max_stale_s, seconds));
             } else if is(b"min-fresh") {
                 let seconds = argument.seconds().unwrap_or(0);
-                self.min_fresh_s = Some(self.min_fresh_s.map_or(seconds, |before| before.max(seconds)));
+                self.min_fresh_s =
+                    Some(self.min_fresh_s.map_or(seconds, |before| before.max(seconds)));
             }
         }
     }

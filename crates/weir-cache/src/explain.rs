@@ -14,7 +14,12 @@ use crate::usage::staleness_us;
 /// Returns lines of name and text about a response that is, or would be, stored on terms made with
 /// the same options. Age and delay of the response are known only from the terms: the response may
 /// have been read from the store. `now_us` is of the monotonic clock.
-pub fn explain(answer: &Answer, terms: &Terms, options: &Options, now_us: u64) -> Vec<(&'static str, String)> {
+pub fn explain(
+    answer: &Answer,
+    terms: &Terms,
+    options: &Options,
+    now_us: u64,
+) -> Vec<(&'static str, String)> {
     vec![
         ("control", control(answer, options)),
         ("lifetime", lifetime_line(answer, terms, options)),
@@ -41,10 +46,14 @@ fn lifetime_line(answer: &Answer, terms: &Terms, options: &Options) -> String {
         LifetimeSource::Forced => format!("{seconds} s from now on, forced by the operator"),
         LifetimeSource::SMaxage => format!("{seconds} s by s-maxage"),
         LifetimeSource::MaxAge => format!("{seconds} s by max-age"),
-        LifetimeSource::Expires if answer.expires == Expires::Invalid => "0 s: Expires is not one date".to_owned(),
+        LifetimeSource::Expires if answer.expires == Expires::Invalid => {
+            "0 s: Expires is not one date".to_owned()
+        }
         LifetimeSource::Expires => format!("{seconds} s by Expires less {}", date_name(answer)),
         LifetimeSource::Operator => format!("{seconds} s by the operator, for it says nothing"),
-        LifetimeSource::Heuristic => format!("{seconds} s, a tenth of {} less Last-Modified", date_name(answer)),
+        LifetimeSource::Heuristic => {
+            format!("{seconds} s, a tenth of {} less Last-Modified", date_name(answer))
+        }
         LifetimeSource::None => "none: it says nothing, and nothing can be guessed".to_owned(),
     };
     if answer.is_error() && seconds == options.error_lifetime_max_s {
@@ -103,7 +112,8 @@ mod tests {
     use crate::freshness::Times;
     use crate::kit::{NOW_S, answer};
 
-    const TIMES: Times = Times { requested_us: 1_000_000, received_us: 1_250_000, received_s: NOW_S };
+    const TIMES: Times =
+        Times { requested_us: 1_000_000, received_us: 1_250_000, received_s: NOW_S };
 
     /// Returns the explanation of a response `after_s` seconds after it arrived.
     fn said(status: u16, lines: &[&'static str], after_s: u64) -> Vec<String> {
@@ -118,7 +128,11 @@ mod tests {
     #[test]
     fn a_fresh_answer() {
         assert_eq!(
-            said(200, &["Cache-Control: max-age=60", "Age: 7", "Date: Fri, 27 Nov 2026 23:59:58 GMT"], 3),
+            said(
+                200,
+                &["Cache-Control: max-age=60", "Age: 7", "Date: Fri, 27 Nov 2026 23:59:58 GMT"],
+                3
+            ),
             [
                 "control: Cache-Control and Expires",
                 "lifetime: 60 s by max-age",
@@ -133,20 +147,35 @@ mod tests {
     fn other_answers() {
         let of = |status, lines: &[&'static str]| said(status, lines, 100);
         let targeted = of(200, &["CDN-Cache-Control: s-maxage=5"]);
-        assert_eq!(targeted[0], "control: cdn-cache-control; Cache-Control and Expires do not count beside it");
+        assert_eq!(
+            targeted[0],
+            "control: cdn-cache-control; Cache-Control and Expires do not count beside it"
+        );
         assert_eq!(targeted[1], "lifetime: 5 s by s-maxage");
         assert_eq!(targeted[3], "fresh: no, stale for 95.250 s");
-        assert_eq!(targeted[4], "stale use: forbidden by must-revalidate, proxy-revalidate, s-maxage or no-cache");
+        assert_eq!(
+            targeted[4],
+            "stale use: forbidden by must-revalidate, proxy-revalidate, s-maxage or no-cache"
+        );
         let error = of(503, &["Cache-Control: max-age=3600"]);
         assert_eq!(error[1], "lifetime: 10 s by max-age, the most that errors get");
         assert_eq!(error[4], "stale use: never: it is an error");
         assert_eq!(of(200, &["Expires: 0"])[1], "lifetime: 0 s: Expires is not one date");
         let expires = of(200, &["Expires: Sat, 28 Nov 2026 00:00:30 GMT"]);
         assert_eq!(expires[1], "lifetime: 30 s by Expires less the time when it came");
-        let guessed = of(200, &["Last-Modified: Fri, 27 Nov 2026 23:59:00 GMT", "Date: Sat, 28 Nov 2026 00:00:00 GMT"]);
+        let guessed = of(
+            200,
+            &[
+                "Last-Modified: Fri, 27 Nov 2026 23:59:00 GMT",
+                "Date: Sat, 28 Nov 2026 00:00:00 GMT",
+            ],
+        );
         assert_eq!(guessed[1], "lifetime: 6 s, a tenth of Date less Last-Modified");
         assert_eq!(of(200, &[])[1], "lifetime: none: it says nothing, and nothing can be guessed");
-        assert_eq!(of(200, &["Cache-Control: no-cache"])[3], "fresh: validated before each use: no-cache");
+        assert_eq!(
+            of(200, &["Cache-Control: no-cache"])[3],
+            "fresh: validated before each use: no-cache"
+        );
     }
 
     /// The lines state the numbers that decide.
@@ -157,7 +186,10 @@ mod tests {
             let answer = answer(200, &["Cache-Control: max-age=60"], &options);
             let terms = Terms::of(&answer, &options, &TIMES);
             let is_fresh = crate::usage::is_fresh(&terms, TIMES.received_us + after_s * SECOND_US);
-            assert_eq!(said(200, &["Cache-Control: max-age=60"], after_s)[3].starts_with("fresh: yes"), is_fresh);
+            assert_eq!(
+                said(200, &["Cache-Control: max-age=60"], after_s)[3].starts_with("fresh: yes"),
+                is_fresh
+            );
         }
     }
 }

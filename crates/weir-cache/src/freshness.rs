@@ -86,14 +86,17 @@ pub fn lifetime(answer: &Answer, options: &Options, received_s: u64) -> Lifetime
 
 fn stated(answer: &Answer, options: &Options, received_s: u64) -> Lifetime {
     use LifetimeSource as Source;
-    let forced = Options::of_status(&options.forced_lifetimes, answer.status).map(|s| (s, Source::Forced));
+    let forced =
+        Options::of_status(&options.forced_lifetimes, answer.status).map(|s| (s, Source::Forced));
     let s_maxage = answer.directives.s_maxage_s.map(|s| (s, Source::SMaxage));
     let max_age = answer.directives.max_age_s.map(|s| (s, Source::MaxAge));
     let expires = expires_in(answer, received_s).map(|s| (s, Source::Expires));
     let explicit = forced.or(s_maxage).or(max_age).or(expires);
-    let operator = || Options::of_status(&options.lifetimes, answer.status).map(|s| (s, Source::Operator));
+    let operator =
+        || Options::of_status(&options.lifetimes, answer.status).map(|s| (s, Source::Operator));
     let guessed = || heuristic(answer, options, received_s).map(|s| (s, Source::Heuristic));
-    let (seconds, source) = explicit.or_else(operator).or_else(guessed).unwrap_or((0, Source::None));
+    let (seconds, source) =
+        explicit.or_else(operator).or_else(guessed).unwrap_or((0, Source::None));
     Lifetime { seconds, source }
 }
 
@@ -144,7 +147,8 @@ mod tests {
     use proptest::prelude::*;
     use weir_http::http_date;
 
-    const AT_ONCE: Times = Times { requested_us: 5_000_000, received_us: 5_000_000, received_s: NOW_S };
+    const AT_ONCE: Times =
+        Times { requested_us: 5_000_000, received_us: 5_000_000, received_s: NOW_S };
 
     /// Returns a line with a date `offset` seconds from now.
     fn dated(name: &str, offset: i64) -> &'static str {
@@ -166,15 +170,24 @@ mod tests {
         assert_eq!(seconds(&[]), (0, Source::None));
         assert_eq!(seconds(&["Cache-Control: max-age=3600", past]), (3600, Source::MaxAge));
         assert_eq!(seconds(&["Cache-Control: max-age=3600", "Expires: 0"]), (3600, Source::MaxAge));
-        assert_eq!(seconds(&["Cache-Control: max-age=0", dated("Expires", 3600)]), (0, Source::MaxAge));
+        assert_eq!(
+            seconds(&["Cache-Control: max-age=0", dated("Expires", 3600)]),
+            (0, Source::MaxAge)
+        );
         assert_eq!(seconds(&["Cache-Control: s-maxage=1, max-age=3600"]), (1, Source::SMaxage));
-        assert_eq!(seconds(&["Cache-Control: max-age=0", "Cache-Control: s-maxage=9", past]), (9, Source::SMaxage));
+        assert_eq!(
+            seconds(&["Cache-Control: max-age=0", "Cache-Control: s-maxage=9", past]),
+            (9, Source::SMaxage)
+        );
         assert_eq!(seconds(&[dated("Expires", 30)]), (30, Source::Expires));
         assert_eq!(seconds(&[dated("Expires", 30), "Date: foo"]), (30, Source::Expires));
         assert_eq!(seconds(&[dated("Expires", 20), dated("Date", 10)]), (10, Source::Expires));
         assert_eq!(seconds(&[dated("Expires", 300), dated("Date", 400)]), (0, Source::Expires));
         assert_eq!(seconds(&[dated("Expires", 0), dated("Date", 0)]), (0, Source::Expires));
-        assert_eq!(seconds(&["Expires: Sun, 21 Nov 2286 04:46:39 GMT"]), (DELTA_MAX, Source::Expires));
+        assert_eq!(
+            seconds(&["Expires: Sun, 21 Nov 2286 04:46:39 GMT"]),
+            (DELTA_MAX, Source::Expires)
+        );
         assert_eq!(seconds(&["Expires: x", dated("Last-Modified", -1000)]), (0, Source::Expires));
         assert_eq!(seconds(&["CDN-Cache-Control: a", dated("Expires", 30)]), (0, Source::None));
     }
@@ -186,10 +199,18 @@ mod tests {
         let modified = dated("Last-Modified", -1000);
         let options = Options::default();
         for status in 200..600 {
-            let expected = if HEURISTIC.contains(&status) { (100, Source::Heuristic) } else { (0, Source::None) };
+            let expected = if HEURISTIC.contains(&status) {
+                (100, Source::Heuristic)
+            } else {
+                (0, Source::None)
+            };
             let found = lifetime(&answer(status, &[modified], &options), &options, NOW_S);
             assert_eq!((found.seconds, found.source), expected, "{status}");
-            let public = lifetime(&answer(status, &[modified, "Cache-Control: public"], &options), &options, NOW_S);
+            let public = lifetime(
+                &answer(status, &[modified, "Cache-Control: public"], &options),
+                &options,
+                NOW_S,
+            );
             assert_eq!(public.source == Source::Heuristic, status < 400, "{status}");
         }
         assert_eq!(seconds(&[dated("Last-Modified", -900_000)]), (86_400, Source::Heuristic));
@@ -223,8 +244,9 @@ mod tests {
     /// RFC 9111 §4.2.3
     #[test]
     fn ages_when_they_come() {
-        let age =
-            |lines: &[&'static str], times: &Times| initial_age_us(&answer(200, lines, &Options::default()), times);
+        let age = |lines: &[&'static str], times: &Times| {
+            initial_age_us(&answer(200, lines, &Options::default()), times)
+        };
         let slow = Times { requested_us: 2_500_000, ..AT_ONCE };
         assert_eq!(age(&[], &AT_ONCE), 0);
         assert_eq!(age(&[], &slow), 2_500_000);

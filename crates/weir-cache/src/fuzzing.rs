@@ -4,10 +4,10 @@
 use weir_http::{Fields, Limits, ReplyContext, ReplyHead, ReplyParts, parse_reply, parse_request};
 
 use crate::{
-    Answer, Control, Directive, KeyRules, NotStored, Options, Part, Place, Request, Selector, ServerFailure, Terms,
-    Times, Usage, Validators, Vary, bypass, fate, is_confirmed, is_fresh, is_sent_on_failure, judge_conditions,
-    judge_range, judge_usage, key, may_store, put_lines, read_tags, same_origin_path, stored_fields, update_lines,
-    url_of,
+    Answer, Control, Directive, KeyRules, NotStored, Options, Part, Place, Request, Selector,
+    ServerFailure, Terms, Times, Usage, Validators, Vary, bypass, fate, is_confirmed, is_fresh,
+    is_sent_on_failure, judge_conditions, judge_range, judge_usage, key, may_store, put_lines,
+    read_tags, same_origin_path, stored_fields, update_lines, url_of,
 };
 
 /// A snapshot of the store, and its seeds.
@@ -22,11 +22,18 @@ pub fn exchange(data: &[u8]) {
     let mut fields = Fields::default();
     let Ok(Some(head)) = parse_request(data, &Limits::default(), &mut fields) else { return };
     let request = Request { input: data, head: &head, fields: &fields };
-    let options = Options { stale_while_revalidate_s: 5, stale_if_error_s: 5, max_stale_s: 5, ..Options::default() };
+    let options = Options {
+        stale_while_revalidate_s: 5,
+        stale_if_error_s: 5,
+        max_stale_s: 5,
+        ..Options::default()
+    };
     check_request(request, &options);
     let rest = &data[head.bytes..];
     let mut answer_fields = Fields::default();
-    let Ok(Some(reply)) = parse_reply(rest, &Limits::default(), ReplyContext::default(), &mut answer_fields) else {
+    let Ok(Some(reply)) =
+        parse_reply(rest, &Limits::default(), ReplyContext::default(), &mut answer_fields)
+    else {
         return;
     };
     check_answer(request, &options, (rest, &reply, &answer_fields));
@@ -53,7 +60,11 @@ fn check_request(request: Request<'_>, options: &Options) {
     assert!(url_of(&key).starts_with(b"http://"));
 }
 
-fn check_answer(request: Request<'_>, options: &Options, (input, reply, fields): (&[u8], &ReplyHead, &Fields)) {
+fn check_answer(
+    request: Request<'_>,
+    options: &Options,
+    (input, reply, fields): (&[u8], &ReplyHead, &Fields),
+) {
     let parts = ReplyParts::received(input, reply, fields);
     let answer = Answer::read(reply.status, parts.fields(), options, NOW_S);
     let said = may_store(request, &answer, reply.body, options, &TIMES);
@@ -63,7 +74,9 @@ fn check_answer(request: Request<'_>, options: &Options, (input, reply, fields):
     for (_, value) in stored_fields(&lines) {
         let place = Place { upstream: b"u", scheme: b"http", authority: b"a", path: b"/x/y?z" };
         assert!(same_origin_path(place, value).is_none_or(|path| path.starts_with(b"/")));
-        for field in [crate::TagField::CacheGroups, crate::TagField::CacheTag, crate::TagField::Xkey] {
+        for field in
+            [crate::TagField::CacheGroups, crate::TagField::CacheTag, crate::TagField::Xkey]
+        {
             assert!(
                 read_tags(field, std::iter::once(value)).is_ok_and(|tags| tags.is_sorted())
                     || value.len() > crate::TAG_BYTES_MAX
@@ -71,26 +84,36 @@ fn check_answer(request: Request<'_>, options: &Options, (input, reply, fields):
         }
     }
     // With an additional forbidding line nothing is stored.
-    let more = stored_fields(&lines).chain(std::iter::once((&b"Cache-Control"[..], &b"private"[..])));
+    let more =
+        stored_fields(&lines).chain(std::iter::once((&b"Cache-Control"[..], &b"private"[..])));
     let forbidden = Answer::read(reply.status, more, options, NOW_S);
     if forbidden.control == Control::CacheControl {
         assert!(may_store(request, &forbidden, reply.body, options, &TIMES).is_err());
     }
     match said {
         Ok(terms) => check_stored(request, options, &answer, &terms, &lines),
-        Err(why) => assert!(!why.word().is_empty() && (why != NotStored::VaryAny || answer.vary == Vary::Anything)),
+        Err(why) => assert!(
+            !why.word().is_empty() && (why != NotStored::VaryAny || answer.vary == Vary::Anything)
+        ),
     }
 }
 
 /// The stored lines say the same as the received ones, except for the age.
 fn check_lines(answer: &Answer, lines: &[u8], options: &Options, status: u16) {
     let again = Answer::read(status, stored_fields(lines), options, NOW_S);
-    assert_eq!((again.directives, again.control, again.expires), (answer.directives, answer.control, answer.expires));
-    assert_eq!((&again.vary, again.has_etag, again.modified_s), (&answer.vary, answer.has_etag, answer.modified_s));
+    assert_eq!(
+        (again.directives, again.control, again.expires),
+        (answer.directives, answer.control, answer.expires)
+    );
+    assert_eq!(
+        (&again.vary, again.has_etag, again.modified_s),
+        (&answer.vary, answer.has_etag, answer.modified_s)
+    );
     let mut updated = Vec::new();
     update_lines(&mut updated, lines, stored_fields(lines), options, NOW_S);
     let sorted = |lines: &[u8]| {
-        let mut all: Vec<Vec<u8>> = lines.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+        let mut all: Vec<Vec<u8>> =
+            lines.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
         all.retain(|line| !line.to_ascii_lowercase().starts_with(b"set-cookie"));
         all.sort_unstable();
         all
@@ -98,7 +121,13 @@ fn check_lines(answer: &Answer, lines: &[u8], options: &Options, status: u16) {
     assert_eq!(sorted(lines), sorted(&updated), "an update by the same fields changes nothing");
 }
 
-fn check_stored(request: Request<'_>, options: &Options, answer: &Answer, terms: &Terms, lines: &[u8]) {
+fn check_stored(
+    request: Request<'_>,
+    options: &Options,
+    answer: &Answer,
+    terms: &Terms,
+    lines: &[u8],
+) {
     assert!(!answer.directives.set.has_any(&[Directive::Private]));
     let Vary::Names(names) = &answer.vary else { panic!("stored though it varies by anything") };
     let selector = Selector::of(names, request);
@@ -111,7 +140,9 @@ fn check_stored(request: Request<'_>, options: &Options, answer: &Answer, terms:
         let is_fresh = is_fresh(terms, now_us);
         match judge_usage(terms, &directives, options, now_us, 0) {
             Usage::Fresh => assert!(is_fresh && !terms.no_cache),
-            Usage::StaleWhileRevalidate | Usage::StaleAccepted => assert!(!is_fresh && !terms.forbids_stale),
+            Usage::StaleWhileRevalidate | Usage::StaleAccepted => {
+                assert!(!is_fresh && !terms.forbids_stale)
+            }
             Usage::Validate(_) => assert!(!directives.only_if_cached),
             Usage::GatewayTimeout => assert!(directives.only_if_cached),
         }
@@ -124,7 +155,9 @@ fn check_stored(request: Request<'_>, options: &Options, answer: &Answer, terms:
     assert!(is_confirmed(&validators, true, &validators));
     judge_conditions(request, terms.status, &validators, NOW_S, NOW_S);
     for length in [0, 1, 10, u64::MAX] {
-        if let Part::Bytes { first, last } = judge_range(request, terms.status, &validators, length, NOW_S) {
+        if let Part::Bytes { first, last } =
+            judge_range(request, terms.status, &validators, length, NOW_S)
+        {
             assert!(first <= last && last < length);
         }
     }
@@ -138,8 +171,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
             "Cache-Control: no-cache\r\nAccept-Encoding: gzip, br;q=0.5\r\n",
             "Cache-Control: s-maxage=\"60\"\r\nAge: 7, 8\r\n",
         ),
-        ("Range: bytes=1-5\r\nIf-Range: \"a\"\r\n", "Expires: Thu, 01 Jan 2099 00:00:10 GMT\r\nETag: \"a\"\r\n"),
-        ("If-None-Match: W/\"a\", *\r\n", "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nDate: x\r\n"),
+        (
+            "Range: bytes=1-5\r\nIf-Range: \"a\"\r\n",
+            "Expires: Thu, 01 Jan 2099 00:00:10 GMT\r\nETag: \"a\"\r\n",
+        ),
+        (
+            "If-None-Match: W/\"a\", *\r\n",
+            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nDate: x\r\n",
+        ),
         (
             "Authorization: x\r\nCookie: a=b; c\r\n",
             "CDN-Cache-Control: max-age=5;a=(1 2), no-cache=?0\r\nVary: cookie\r\n",
@@ -148,7 +187,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
             "Cache-Control: max-stale, only-if-cached\r\nX: a, \"b, c\"\r\n",
             "Cache-Control: stale-if-error=9, max-age=1\r\nVary: x\r\n",
         ),
-        ("", "Location: ../x?y#z\r\nCache-Groups: \"a\", \"b\"\r\nContent-Location: //a/..\r\nSet-Cookie: a=b\r\n"),
+        (
+            "",
+            "Location: ../x?y#z\r\nCache-Groups: \"a\", \"b\"\r\nContent-Location: //a/..\r\nSet-Cookie: a=b\r\n",
+        ),
     ];
     let texts = exchanges.map(|(asked, answered)| {
         format!("GET /a?b=c&utm_x=1 HTTP/1.1\r\nHost: A\r\n{asked}\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n{answered}\r\n")
@@ -166,9 +208,12 @@ mod tests {
     fn seeds_are_exchanges() {
         for seed in seeds() {
             let mut fields = Fields::default();
-            let head = parse_request(&seed, &Limits::default(), &mut fields).expect("valid").expect("whole");
+            let head = parse_request(&seed, &Limits::default(), &mut fields)
+                .expect("valid")
+                .expect("whole");
             let rest = &seed[head.bytes..];
-            let reply = parse_reply(rest, &Limits::default(), ReplyContext::default(), &mut fields).expect("valid");
+            let reply = parse_reply(rest, &Limits::default(), ReplyContext::default(), &mut fields)
+                .expect("valid");
             assert_eq!(reply.map(|reply| reply.bytes), Some(rest.len()), "{}", seed.escape_ascii());
             exchange(&seed);
         }

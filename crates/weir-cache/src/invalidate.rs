@@ -35,7 +35,10 @@ pub fn same_origin_path(base: Place<'_>, reference: &[u8]) -> Option<Vec<u8>> {
         [b'?', ..] => Some([if base_path.is_empty() { b"/" } else { base_path }, rest].concat()),
         [b'/', ..] => Some(normal_path(rest)),
         _ => {
-            let folder = base_path.iter().rposition(|&byte| byte == b'/').map_or(&b"/"[..], |at| &base_path[..=at]);
+            let folder = base_path
+                .iter()
+                .rposition(|&byte| byte == b'/')
+                .map_or(&b"/"[..], |at| &base_path[..=at]);
             Some(normal_path(&[folder, rest].concat()))
         }
     }
@@ -63,7 +66,8 @@ fn split_query(path: &[u8]) -> (&[u8], &[u8]) {
 fn normal_path(text: &[u8]) -> Vec<u8> {
     let (path, query) = split_query(text);
     let mut normal: Vec<u8> = Vec::with_capacity(text.len() + 1);
-    let mut segments = path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/').peekable();
+    let mut segments =
+        path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/').peekable();
     while let Some(segment) = segments.next() {
         let is_last = segments.peek().is_none();
         match segment {
@@ -90,10 +94,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BASE: Place<'_> = Place { upstream: b"u", scheme: b"http", authority: b"a.example", path: b"/b/c/d;p?q" };
+    const BASE: Place<'_> =
+        Place { upstream: b"u", scheme: b"http", authority: b"a.example", path: b"/b/c/d;p?q" };
 
     fn path(reference: &str) -> Option<String> {
-        same_origin_path(BASE, reference.as_bytes()).map(|path| String::from_utf8(path).expect("text"))
+        same_origin_path(BASE, reference.as_bytes())
+            .map(|path| String::from_utf8(path).expect("text"))
     }
 
     /// RFC 9111 §4.4
@@ -107,7 +113,8 @@ mod tests {
                 assert!(!invalidates(method, status), "{method:?} {status}");
             }
         }
-        for method in [Method::Get, Method::Head, Method::Options, Method::Trace, Method::Propfind] {
+        for method in [Method::Get, Method::Head, Method::Options, Method::Trace, Method::Propfind]
+        {
             assert!(!invalidates(method, 200), "{method:?}");
         }
     }

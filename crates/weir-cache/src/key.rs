@@ -70,7 +70,9 @@ pub fn url(place: Place<'_>, rules: &KeyRules) -> Vec<u8> {
 
 fn put_url(url: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules) {
     // Including the upstream, which follows in a key.
-    url.reserve(place.scheme.len() + place.authority.len() + place.path.len() + place.upstream.len() + 6);
+    url.reserve(
+        place.scheme.len() + place.authority.len() + place.path.len() + place.upstream.len() + 6,
+    );
     url.extend_from_slice(place.scheme);
     url.extend_from_slice(b"://");
     let from = url.len();
@@ -151,10 +153,20 @@ mod tests {
     use proptest::prelude::*;
 
     fn place(scheme: &'static str, authority: &'static str, path: &'static str) -> Place<'static> {
-        Place { upstream: b"app", scheme: scheme.as_bytes(), authority: authority.as_bytes(), path: path.as_bytes() }
+        Place {
+            upstream: b"app",
+            scheme: scheme.as_bytes(),
+            authority: authority.as_bytes(),
+            path: path.as_bytes(),
+        }
     }
 
-    fn text(scheme: &'static str, authority: &'static str, path: &'static str, rules: &KeyRules) -> String {
+    fn text(
+        scheme: &'static str,
+        authority: &'static str,
+        path: &'static str,
+        rules: &KeyRules,
+    ) -> String {
         String::from_utf8(url(place(scheme, authority, path), rules)).expect("text")
     }
 
@@ -179,13 +191,18 @@ mod tests {
 
     #[test]
     fn queries() {
-        let rules = KeyRules { ignored_parameters: vec![b"utm_*".to_vec(), b"gclid".to_vec()], ..KeyRules::default() };
+        let rules = KeyRules {
+            ignored_parameters: vec![b"utm_*".to_vec(), b"gclid".to_vec()],
+            ..KeyRules::default()
+        };
         let query = |path| text("http", "a", path, &rules);
         assert_eq!(query("/?utm_source=x&b=1&gclid=2&a=3&gclidx=4"), "http://a/?b=1&a=3&gclidx=4");
         assert_eq!(query("/?utm_source=x"), "http://a/");
         assert_eq!(query("/?UTM_source&x=utm_"), "http://a/?UTM_source&x=utm_");
         assert_eq!(query("/utm_x"), "http://a/utm_x");
-        let asked = |path: &str| asked_path(path.as_bytes(), &rules).map(|path| String::from_utf8(path).expect("text"));
+        let asked = |path: &str| {
+            asked_path(path.as_bytes(), &rules).map(|path| String::from_utf8(path).expect("text"))
+        };
         assert_eq!(asked("/?b=1&utm_x=%3Cscript%3E&a").as_deref(), Some("/?b=1&a"));
         assert_eq!((asked("/a?b=1"), asked("/utm_x")), (None, None));
         assert_eq!(asked_path(b"/?utm_x", &KeyRules::default()), None);
@@ -195,12 +212,19 @@ mod tests {
 
     #[test]
     fn what_the_operator_adds() {
-        let rules =
-            KeyRules { fields: vec![b"x-device".to_vec()], cookies: vec![b"lang".to_vec()], ..KeyRules::default() };
-        let of = |lines: &str| with_get(lines, |request| key(place("http", "a", "/"), &rules, request));
+        let rules = KeyRules {
+            fields: vec![b"x-device".to_vec()],
+            cookies: vec![b"lang".to_vec()],
+            ..KeyRules::default()
+        };
+        let of =
+            |lines: &str| with_get(lines, |request| key(place("http", "a", "/"), &rules, request));
         let none = of("");
         assert_eq!(none, b"http://a/\napp\nx-device\nlang\n");
-        assert_eq!(of("X-Device:  a , b\r\nCookie: x=1; lang=de\r\n"), b"http://a/\napp\nx-device=a,b\nlang=de;\n");
+        assert_eq!(
+            of("X-Device:  a , b\r\nCookie: x=1; lang=de\r\n"),
+            b"http://a/\napp\nx-device=a,b\nlang=de;\n"
+        );
         assert_ne!(of("X-Device:\r\n"), none);
         assert_ne!(of("X-Device: a\r\nX-Device: b\r\n"), of("X-Device: a=b\r\n"));
         assert_ne!(of("Cookie: lang=\r\n"), none);

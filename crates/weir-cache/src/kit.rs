@@ -44,7 +44,10 @@ pub(crate) fn with_get<T>(lines: &str, then: impl FnOnce(Request<'_>) -> T) -> T
 /// Returns name and value of lines such as `Age: 5`.
 pub(crate) fn pairs(lines: &[&'static str]) -> Vec<(&'static [u8], &'static [u8])> {
     let split = |line: &'static str| line.split_once(':').unwrap_or_else(|| panic!("{line}"));
-    lines.iter().map(|line| (split(line).0.as_bytes(), split(line).1.trim_ascii().as_bytes())).collect()
+    lines
+        .iter()
+        .map(|line| (split(line).0.as_bytes(), split(line).1.trim_ascii().as_bytes()))
+        .collect()
 }
 
 /// Returns a response with these lines, received at [`NOW_S`].

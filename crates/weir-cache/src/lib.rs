@@ -57,24 +57,29 @@ pub use explain::explain;
 pub use freshness::{Lifetime, LifetimeSource, Times, initial_age_us, lifetime};
 pub use invalidate::{invalidates, same_origin_path};
 pub use key::{KeyRules, Place, asked_path, key, put_key, url, url_of};
-pub use lines::{is_confirmed, is_contradicted, put_fields, put_lines, stored_fields, update_lines};
+pub use lines::{
+    is_confirmed, is_contradicted, put_fields, put_lines, stored_fields, update_lines,
+};
 pub use list::DELTA_MAX;
 pub use options::{Options, RequestDirectivesMode};
 pub use range::{Part, is_on_part, judge_range};
 pub use request::{Bypass, Request, bypass, is_kept_from_fetches};
 pub use storable::{FIELD_BYTES_MAX, NotStored, Terms, may_store};
 pub use store::{
-    Begun, By, Change, Changed, Collector, Draft, Fill, FillName, Flaw, Found, INLINE_MAX, Limits, MARKS_MAX, Missed,
-    Moment, NotKept, Noted, OBJECT_BYTES, Object, PREFACE_BYTES, Pending, Preface, Records, Report, Restored,
-    Restoring, SNAPSHOT_MAGIC, Served, SnapshotFigures, Store, Top, WORKERS_MAX, Workers, put_change,
+    Begun, By, Change, Changed, Collector, Draft, Fill, FillName, Flaw, Found, INLINE_MAX, Limits,
+    MARKS_MAX, Missed, Moment, NotKept, Noted, OBJECT_BYTES, Object, PREFACE_BYTES, Pending,
+    Preface, Records, Report, Restored, Restoring, SNAPSHOT_MAGIC, Served, SnapshotFigures, Store,
+    Top, WORKERS_MAX, Workers, put_change,
 };
 pub use structured::{Invalid, Value, parse_dictionary, parse_list};
 pub use tags::{TAG_BYTES_MAX, TAGS_MAX, TagField, TooManyTags, groups, read_tags};
 pub use usage::{
-    REVALIDATE_AGAIN_US, Reason, ServerFailure, Usage, is_fresh, is_sent_on_failure, judge_usage, staleness_us,
+    REVALIDATE_AGAIN_US, Reason, ServerFailure, Usage, is_fresh, is_sent_on_failure, judge_usage,
+    staleness_us,
 };
 pub use validators::{
-    Condition, Validators, is_etag, is_on_not_modified, is_strong, judge_conditions, matches_strongly, matches_weakly,
+    Condition, Validators, is_etag, is_on_not_modified, is_strong, judge_conditions,
+    matches_strongly, matches_weakly,
 };
 pub use variants::Variants;
 pub use vary::{NAMES_MAX, Selector, Vary, accept_encoding};

@@ -86,9 +86,13 @@ fn is_updated(name: &[u8], options: &Options) -> bool {
 /// contradict it. If it confirms none, the request has to be sent again without conditions.
 pub fn is_confirmed(stored: &Validators<'_>, is_asked: bool, fresh: &Validators<'_>) -> bool {
     match (fresh.etag, fresh.modified_s) {
-        (Some(tag), _) if is_strong(tag) => stored.etag.is_some_and(|etag| matches_strongly(etag, tag)),
+        (Some(tag), _) if is_strong(tag) => {
+            stored.etag.is_some_and(|etag| matches_strongly(etag, tag))
+        }
         (Some(tag), _) => is_asked && stored.etag.is_some_and(|etag| matches_weakly(etag, tag)),
-        (None, Some(modified_s)) => is_asked && stored.modified_s.is_none_or(|stored_s| stored_s == modified_s),
+        (None, Some(modified_s)) => {
+            is_asked && stored.modified_s.is_none_or(|stored_s| stored_s == modified_s)
+        }
         (None, None) => is_asked,
     }
 }
@@ -129,7 +133,15 @@ mod tests {
     fn what_is_kept() {
         let options = Options { strip: vec![b"x-secret".to_vec()], ..Options::default() };
         let lines = stored(
-            &["A: 1", "Age: 7", "B:2", "X-SECRET: x", "Proxy-Authenticate: x", "Transfer-Encoding: x", "A: 3"],
+            &[
+                "A: 1",
+                "Age: 7",
+                "B:2",
+                "X-SECRET: x",
+                "Proxy-Authenticate: x",
+                "Transfer-Encoding: x",
+                "A: 3",
+            ],
             &options,
         );
         assert_eq!(lines, "A: 1\r\nB: 2\r\nA: 3\r\nDate: Sat, 28 Nov 2026 00:00:00 GMT\r\n");
@@ -175,7 +187,10 @@ mod tests {
             Date: Sat, 28 Nov 2026 00:00:09 GMT\r\n";
         assert_eq!(after, expected);
         let dated = updated(&before, &["Date: Sun, 06 Nov 2022 08:49:37 GMT"], &options);
-        assert!(dated.contains("2022") && !dated.contains("1994") && dated.contains("A: 1\r\na: 2\r\n"), "{dated}");
+        assert!(
+            dated.contains("2022") && !dated.contains("1994") && dated.contains("A: 1\r\na: 2\r\n"),
+            "{dated}"
+        );
         let cookies = Options { stores_set_cookie: true, ..Options::default() };
         assert!(updated(&before, &["Set-Cookie: a=b"], &cookies).contains("Set-Cookie: a=b\r\n"));
     }
@@ -206,7 +221,8 @@ mod tests {
     /// RFC 9111 §4.3.5
     #[test]
     fn what_head_tells() {
-        let stored = Validators { etag: Some(b"\"a\""), modified_s: Some(5), ..Validators::default() };
+        let stored =
+            Validators { etag: Some(b"\"a\""), modified_s: Some(5), ..Validators::default() };
         let none = Validators::default();
         assert!(!is_contradicted(&stored, 10, &none, None));
         assert!(!is_contradicted(&stored, 10, &stored, Some(10)));

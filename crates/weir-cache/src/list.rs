@@ -45,7 +45,9 @@ pub(crate) fn delta_seconds(text: &[u8]) -> Option<u32> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let value = text.iter().fold(0u32, |all, &byte| all.saturating_mul(10).saturating_add(u32::from(byte - b'0')));
+    let value = text
+        .iter()
+        .fold(0u32, |all, &byte| all.saturating_mul(10).saturating_add(u32::from(byte - b'0')));
     Some(value.min(DELTA_MAX))
 }
 

@@ -83,6 +83,8 @@ impl Options {
 
     /// The operator's lifetime for a status in one of the two lists, seconds up to [`DELTA_MAX`].
     pub(crate) fn of_status(list: &[(u16, u32)], status: u16) -> Option<u32> {
-        list.iter().find(|(other, _)| *other == status).map(|(_, seconds)| (*seconds).min(DELTA_MAX))
+        list.iter()
+            .find(|(other, _)| *other == status)
+            .map(|(_, seconds)| (*seconds).min(DELTA_MAX))
     }
 }

@@ -42,7 +42,13 @@ impl Part {
 
 /// Returns the part of a stored response of `length` bytes that a request asks for. `now_s` is Unix
 /// time in seconds.
-pub fn judge_range(request: Request<'_>, status: u16, stored: &Validators<'_>, length: u64, now_s: u64) -> Part {
+pub fn judge_range(
+    request: Request<'_>,
+    status: u16,
+    stored: &Validators<'_>,
+    length: u64,
+    now_s: u64,
+) -> Part {
     if request.head.method != Method::Get || status != 200 || !is_same(request, stored, now_s) {
         return Part::Whole;
     }
@@ -60,7 +66,11 @@ fn is_same(request: Request<'_>, stored: &Validators<'_>, now_s: u64) -> bool {
         return true;
     }
     let is_exact = stored.modified_s.is_some() && stored.modified_s == parse_date(text, now_s);
-    is_exact && stored.date_s.zip(stored.modified_s).is_some_and(|(date_s, modified_s)| modified_s < date_s)
+    is_exact
+        && stored
+            .date_s
+            .zip(stored.modified_s)
+            .is_some_and(|(date_s, modified_s)| modified_s < date_s)
 }
 
 /// RFC 9110 §14.1.2. A malformed range counts as absent (RFC 9110 §14.2).
@@ -74,7 +84,9 @@ fn part(text: &[u8], length: u64) -> Part {
     let Some(dash) = range.iter().position(|&byte| byte == b'-') else { return Part::Whole };
     match (&range[..dash], &range[dash + 1..]) {
         ([], suffix) => position(suffix).map_or(Part::Whole, |count| last_bytes(count, length)),
-        (first, []) => position(first).map_or(Part::Whole, |first| between(first, u64::MAX, length)),
+        (first, []) => {
+            position(first).map_or(Part::Whole, |first| between(first, u64::MAX, length))
+        }
         (first, last) => match (position(first), position(last)) {
             (Some(first), Some(last)) if first <= last => between(first, last, length),
             _ => Part::Whole,
@@ -83,7 +95,11 @@ fn part(text: &[u8], length: u64) -> Part {
 }
 
 fn between(first: u64, last: u64, length: u64) -> Part {
-    if first >= length { Part::Unsatisfiable } else { Part::Bytes { first, last: last.min(length - 1) } }
+    if first >= length {
+        Part::Unsatisfiable
+    } else {
+        Part::Bytes { first, last: last.min(length - 1) }
+    }
 }
 
 /// Returns the last `count` bytes. For a response without a body that is all of it, which has no
@@ -101,13 +117,17 @@ fn position(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    Some(text.iter().fold(0u64, |all, &byte| all.saturating_mul(10).saturating_add(u64::from(byte - b'0'))))
+    Some(
+        text.iter()
+            .fold(0u64, |all, &byte| all.saturating_mul(10).saturating_add(u64::from(byte - b'0'))),
+    )
 }
 
 /// Whether a field of the stored response is sent with a part of it: not digests of the content,
 /// which now differs (RFC 9530 §2), and not fields that frame or name a part.
 pub fn is_on_part(name: &[u8]) -> bool {
-    const OF_WHOLE: [&[u8]; 4] = [b"content-length", b"content-range", b"content-md5", b"content-digest"];
+    const OF_WHOLE: [&[u8]; 4] =
+        [b"content-length", b"content-range", b"content-md5", b"content-digest"];
     !OF_WHOLE.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
@@ -190,8 +210,13 @@ mod tests {
         assert_eq!(judge("If-Range: Sun, 06 Nov 1994 08:49:37 GMT\r\n", &weak), Part::Whole);
         assert_eq!(judge("If-Range: x\r\n", &Validators::default()), Part::Whole);
         let lines = "HEAD / HTTP/1.1\r\nHost: a\r\nRange: bytes=0-1\r\n";
-        assert_eq!(with_request(lines, |request| judge_range(request, 200, &stored, 11, NOW_S)), Part::Whole);
-        let of_error = with_get("Range: bytes=0-1\r\n", |request| judge_range(request, 404, &stored, 11, NOW_S));
+        assert_eq!(
+            with_request(lines, |request| judge_range(request, 200, &stored, 11, NOW_S)),
+            Part::Whole
+        );
+        let of_error = with_get("Range: bytes=0-1\r\n", |request| {
+            judge_range(request, 404, &stored, 11, NOW_S)
+        });
         assert_eq!(of_error, Part::Whole);
     }
 

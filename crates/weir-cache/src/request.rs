@@ -138,7 +138,8 @@ pub fn bypass(request: Request<'_>, scheme: &[u8], options: &Options) -> Option<
         return Some(Bypass::Forwarded);
     }
     // None of them is a known field.
-    let is_rewriting = |name: &[u8]| REWRITING.iter().any(|rewriting| name.eq_ignore_ascii_case(rewriting));
+    let is_rewriting =
+        |name: &[u8]| REWRITING.iter().any(|rewriting| name.eq_ignore_ascii_case(rewriting));
     let mut unknown = request.fields.all(FieldName::Other);
     unknown.any(|field| is_rewriting(field.name.of(request.input))).then_some(Bypass::Rewritten)
 }
@@ -150,12 +151,14 @@ fn is_forwarded_otherwise(request: Request<'_>, scheme: &[u8], authority: &[u8])
     let pair = |pair: &[u8]| {
         let mut halves = pair.splitn(2, |&byte| byte == b'=').map(<[u8]>::trim_ascii);
         let (name, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
-        let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+        let value =
+            value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
         is(name, b"host") && !is(value, authority) || is(name, b"proto") && !is(value, scheme)
     };
     let other = |name: &[u8], value: &[u8]| {
         let port: &[u8] = if scheme == b"https" { b"443" } else { b"80" };
-        let ends_with_port = || authority.strip_suffix(value).is_some_and(|before| before.ends_with(b":"));
+        let ends_with_port =
+            || authority.strip_suffix(value).is_some_and(|before| before.ends_with(b":"));
         match name.to_ascii_lowercase().as_slice() {
             b"x-forwarded-port" => !is(value, port) && !ends_with_port(),
             b"x-forwarded-scheme" => !is(value, scheme),
@@ -168,15 +171,23 @@ fn is_forwarded_otherwise(request: Request<'_>, scheme: &[u8], authority: &[u8])
     let mut others = request.fields.all(FieldName::XForwardedOther);
     request.lines(FieldName::XForwardedHost).any(|host| !is(host, authority))
         || request.lines(FieldName::XForwardedProto).any(|proto| !is(proto, scheme))
-        || request.lines(FieldName::Forwarded).flat_map(|line| line.split(|byte| b",;".contains(byte))).any(pair)
+        || request
+            .lines(FieldName::Forwarded)
+            .flat_map(|line| line.split(|byte| b",;".contains(byte)))
+            .any(pair)
         || others.any(|field| other(field.name.of(request.input), field.value.of(request.input)))
 }
 
 /// Whether a request that fetches a response for the store may not have this field: one client's
 /// wishes would shape the response for all.
 pub fn is_kept_from_fetches(name: FieldName) -> bool {
-    use FieldName::{Expect, IfMatch, IfModifiedSince, IfNoneMatch, IfRange, IfUnmodifiedSince, Range};
-    let conditional = matches!(name, IfMatch | IfNoneMatch | IfModifiedSince | IfUnmodifiedSince | IfRange | Range);
+    use FieldName::{
+        Expect, IfMatch, IfModifiedSince, IfNoneMatch, IfRange, IfUnmodifiedSince, Range,
+    };
+    let conditional = matches!(
+        name,
+        IfMatch | IfNoneMatch | IfModifiedSince | IfUnmodifiedSince | IfRange | Range
+    );
     conditional || name == Expect || name.is_hop_by_hop()
 }
 
@@ -204,24 +215,48 @@ mod tests {
             ("get / HTTP/1.1\r\nHost: a\r\n", Some(Bypass::Method)),
             ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n", Some(Bypass::Body)),
             ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n", Some(Bypass::Body)),
-            ("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n", Some(Bypass::Upgrade)),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n",
+                Some(Bypass::Upgrade),
+            ),
             ("GET / HTTP/1.1\r\nHost: a\r\nIf-Match: \"x\"\r\n", Some(Bypass::Precondition)),
             ("GET / HTTP/1.1\r\nHost: a\r\nIf-Unmodified-Since: x\r\n", Some(Bypass::Precondition)),
             ("GET / HTTP/1.1\r\nHost: a\r\nCookie: a=b; session=1\r\n", Some(Bypass::Cookie)),
             ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: evil\r\n", Some(Bypass::Forwarded)),
-            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: a\r\nX-Forwarded-Host: b\r\n", Some(Bypass::Forwarded)),
-            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: HTTP\r\nX-Forwarded-Port: 80\r\n", None),
-            ("GET / HTTP/1.1\r\nHost: a:81\r\nX-Forwarded-Port: 81\r\nX-Forwarded-Server: p\r\n", None),
-            ("GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=1.2.3.4;host=\"A\", for=5;proto=http\r\n", None),
-            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Ssl: off\r\nX-Forwarded-Scheme: http\r\n", None),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: a\r\nX-Forwarded-Host: b\r\n",
+                Some(Bypass::Forwarded),
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: HTTP\r\nX-Forwarded-Port: 80\r\n",
+                None,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a:81\r\nX-Forwarded-Port: 81\r\nX-Forwarded-Server: p\r\n",
+                None,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=1.2.3.4;host=\"A\", for=5;proto=http\r\n",
+                None,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Ssl: off\r\nX-Forwarded-Scheme: http\r\n",
+                None,
+            ),
             ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n", Some(Bypass::Forwarded)),
             ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Port: 8\r\n", Some(Bypass::Forwarded)),
             ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Prefix: /evil\r\n", Some(Bypass::Forwarded)),
-            ("GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=1, Host = evil\r\n", Some(Bypass::Forwarded)),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=1, Host = evil\r\n",
+                Some(Bypass::Forwarded),
+            ),
             ("GET / HTTP/1.1\r\nHost: a\r\nForwarded: proto=https\r\n", Some(Bypass::Forwarded)),
             ("GET / HTTP/1.1\r\nHost: a\r\nX-Host: evil\r\n", Some(Bypass::Rewritten)),
             ("GET / HTTP/1.1\r\nHost: a\r\nx-original-url: /admin\r\n", Some(Bypass::Rewritten)),
-            ("GET / HTTP/1.1\r\nHost: a\r\nX-HTTP-Method-Override: DELETE\r\n", Some(Bypass::Rewritten)),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nX-HTTP-Method-Override: DELETE\r\n",
+                Some(Bypass::Rewritten),
+            ),
         ];
         for (lines, expected) in cases {
             assert_eq!(judged(lines, &options), expected, "{lines}");
@@ -230,22 +265,34 @@ mod tests {
 
     #[test]
     fn what_fetches_do_not_say() {
-        for name in
-            ["Range", "If-Range", "If-None-Match", "If-Modified-Since", "If-Match", "Expect", "TE", "Connection"]
-        {
+        for name in [
+            "Range",
+            "If-Range",
+            "If-None-Match",
+            "If-Modified-Since",
+            "If-Match",
+            "Expect",
+            "TE",
+            "Connection",
+        ] {
             assert!(is_kept_from_fetches(FieldName::of(name.as_bytes())), "{name}");
         }
-        for name in ["Host", "Accept", "Accept-Encoding", "Authorization", "Cookie", "Cache-Control", "X-Y"] {
+        for name in
+            ["Host", "Accept", "Accept-Encoding", "Authorization", "Cookie", "Cache-Control", "X-Y"]
+        {
             assert!(!is_kept_from_fetches(FieldName::of(name.as_bytes())), "{name}");
         }
     }
 
     #[test]
     fn cookies_by_name() {
-        with_request("GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; b = 2;c;a=3;=4\r\nCookie: ab=5\r\n", |request| {
-            assert_eq!(request.cookies(b"a").collect::<Vec<_>>(), [b"1", b"3"]);
-            assert_eq!(request.cookies(b"b").collect::<Vec<_>>(), [b"2"]);
-            assert_eq!(request.cookies(b"c").count(), 0);
-        });
+        with_request(
+            "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; b = 2;c;a=3;=4\r\nCookie: ab=5\r\n",
+            |request| {
+                assert_eq!(request.cookies(b"a").collect::<Vec<_>>(), [b"1", b"3"]);
+                assert_eq!(request.cookies(b"b").collect::<Vec<_>>(), [b"2"]);
+                assert_eq!(request.cookies(b"c").count(), 0);
+            },
+        );
     }
 }

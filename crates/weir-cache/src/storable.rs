@@ -8,7 +8,9 @@ use weir_http::{FieldName, Method, ReplyBody};
 
 use crate::answer::Answer;
 use crate::directives::Directive;
-use crate::freshness::{LifetimeSource, SECOND_US, Times, initial_age_us, lifetime, may_be_guessed};
+use crate::freshness::{
+    LifetimeSource, SECOND_US, Times, initial_age_us, lifetime, may_be_guessed,
+};
 use crate::list::DELTA_MAX;
 use crate::options::Options;
 use crate::request::Request;
@@ -143,8 +145,11 @@ impl Terms {
         let initial_age_us = initial_age_us(answer, times);
         // It lives from now on, however old it was on arrival.
         let before_s = if is_forced { initial_age_us.div_ceil(SECOND_US) } else { 0 };
-        let lifetime_s = u64::from(lifetime.seconds).saturating_add(before_s).min(u64::from(DELTA_MAX));
-        let window = |said: Option<u32>, operator: u32| if forbids_stale { 0 } else { said.unwrap_or(operator) };
+        let lifetime_s =
+            u64::from(lifetime.seconds).saturating_add(before_s).min(u64::from(DELTA_MAX));
+        let window = |said: Option<u32>, operator: u32| {
+            if forbids_stale { 0 } else { said.unwrap_or(operator) }
+        };
         Self {
             status: answer.status,
             received_us: times.received_us,
@@ -152,7 +157,10 @@ impl Terms {
             initial_age_us,
             lifetime_s: lifetime_s as u32,
             lifetime_source: lifetime.source,
-            stale_while_revalidate_s: window(said.stale_while_revalidate_s, options.stale_while_revalidate_s),
+            stale_while_revalidate_s: window(
+                said.stale_while_revalidate_s,
+                options.stale_while_revalidate_s,
+            ),
             stale_if_error_s: window(said.stale_if_error_s, options.stale_if_error_s),
             no_cache: said.set.has(Directive::NoCache) && !is_forced,
             forbids_stale,
@@ -220,12 +228,18 @@ fn judge_body(answer: &Answer, body: ReplyBody, options: &Options) -> Result<(),
     }
     match body {
         ReplyBody::UntilClose => Err(NotStored::UntilClose),
-        ReplyBody::Length(bytes) if bytes > options.object_bytes_max => Err(NotStored::BodyTooLarge),
+        ReplyBody::Length(bytes) if bytes > options.object_bytes_max => {
+            Err(NotStored::BodyTooLarge)
+        }
         _ => Ok(()),
     }
 }
 
-fn judge_directives(request: Request<'_>, answer: &Answer, options: &Options) -> Result<(), NotStored> {
+fn judge_directives(
+    request: Request<'_>,
+    answer: &Answer,
+    options: &Options,
+) -> Result<(), NotStored> {
     use Directive::{MustRevalidate, MustUnderstand, NoStore, Private, Public, SMaxage};
     let said = answer.directives.set;
     let is_understood = UNDERSTOOD.contains(&answer.status);

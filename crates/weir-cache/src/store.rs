@@ -40,7 +40,8 @@ pub use missed::Missed;
 pub use object::{INLINE_MAX, Object};
 pub use report::{By, Report, Served, SnapshotFigures, Top};
 pub use snapshot::{
-    Changed, Flaw, Moment, PREFACE_BYTES, Preface, Records, Restored, Restoring, SNAPSHOT_MAGIC, put_change,
+    Changed, Flaw, Moment, PREFACE_BYTES, Preface, Records, Restored, Restoring, SNAPSHOT_MAGIC,
+    put_change,
 };
 
 use crate::bans::{SourceMark, Verdict};
@@ -79,12 +80,16 @@ impl Limits {
     /// Returns the bytes for the index: the rest is for responses that are being fetched, and for
     /// evicted ones that are still being sent.
     fn index_bytes(&self) -> u64 {
-        let aside = self.object_bytes_max.saturating_mul(2).clamp(self.bytes / 8, part_of_fills(self.bytes));
+        let aside = self
+            .object_bytes_max
+            .saturating_mul(2)
+            .clamp(self.bytes / 8, part_of_fills(self.bytes));
         self.bytes - aside
     }
 
     fn shards(&self, wanted: usize) -> usize {
-        let fit = self.index_bytes() / self.object_bytes_max.saturating_mul(OBJECTS_OF_SHARD_MIN).max(1);
+        let fit =
+            self.index_bytes() / self.object_bytes_max.saturating_mul(OBJECTS_OF_SHARD_MIN).max(1);
         let shards = (wanted as u64).min(fit).max(1);
         1 << shards.ilog2()
     }
@@ -323,7 +328,12 @@ impl Store {
     ///
     /// # Errors
     /// It finds no room.
-    pub fn refresh(&self, fill: &Fill, draft: Draft<'_>, stored: &Object) -> Result<Pending, NotKept> {
+    pub fn refresh(
+        &self,
+        fill: &Fill,
+        draft: Draft<'_>,
+        stored: &Object,
+    ) -> Result<Pending, NotKept> {
         let body = stored.small_body().unwrap_or_default();
         let charge = self.account.admit(own_weight(&draft, draft.lines.len() + body.len()), 0);
         let charge = charge.filter(|_| fill.is_of(&self.fills)).ok_or(NotKept::NoRoom)?;
@@ -354,7 +364,13 @@ impl Store {
         result.map(|()| object)
     }
 
-    fn put(&self, key: &[u8], selector: Selector, object: &Arc<Object>, now_us: u64) -> Result<(), NotKept> {
+    fn put(
+        &self,
+        key: &[u8],
+        selector: Selector,
+        object: &Arc<Object>,
+        now_us: u64,
+    ) -> Result<(), NotKept> {
         if !object.is_of(&self.account) {
             return Err(NotKept::NoRoom);
         }
@@ -371,7 +387,8 @@ impl Store {
         let replaced = shard.change(hashes.key, key, &mut gone, |bucket| {
             bucket.insert(selector, Arc::clone(object), variants_max, now_us)
         });
-        let is_there = |bucket: &index::Bucket| bucket.iter().any(|(_, other)| Arc::ptr_eq(other, object));
+        let is_there =
+            |bucket: &index::Bucket| bucket.iter().any(|(_, other)| Arc::ptr_eq(other, object));
         let fits = shard.peek(hashes.key, key).is_some_and(is_there);
         // Large ones are freed after the lock is released.
         drop(shard);
@@ -382,8 +399,9 @@ impl Store {
     fn remove(&self, key: &[u8], hashes: Hashes, object: &Arc<Object>) {
         let mut gone = Gone::new();
         let mut shard = self.write(self.shard(hashes));
-        let removed =
-            shard.change(hashes.key, key, &mut gone, |bucket| bucket.remove_if(|_, other| Arc::ptr_eq(other, object)));
+        let removed = shard.change(hashes.key, key, &mut gone, |bucket| {
+            bucket.remove_if(|_, other| Arc::ptr_eq(other, object))
+        });
         drop(shard);
         let_go(gone, removed);
     }
@@ -411,7 +429,11 @@ impl Store {
 
     /// Returns the effect of purges and invalidations since the last check of a response.
     fn verdict(&self, key: &[u8], hashes: Hashes, object: &Object) -> Verdict {
-        if self.purges.is_invalid(hashes.url, object.began()) { Verdict::Gone } else { self.purges.judge(key, object) }
+        if self.purges.is_invalid(hashes.url, object.began()) {
+            Verdict::Gone
+        } else {
+            self.purges.judge(key, object)
+        }
     }
 
     fn shard(&self, hashes: Hashes) -> &RwLock<QuickIndex> {
@@ -452,8 +474,13 @@ impl Store {
 
 impl Draft<'_> {
     fn split(self, fill: &Fill) -> (Box<[u8]>, Selector, Parts) {
-        let parts =
-            Parts { terms: self.terms, tags: self.tags, source: self.source, seen: fill.seen(), began: fill.began() };
+        let parts = Parts {
+            terms: self.terms,
+            tags: self.tags,
+            source: self.source,
+            seen: fill.seen(),
+            began: fill.began(),
+        };
         (self.key.into(), self.selector, parts)
     }
 }
@@ -468,7 +495,8 @@ fn let_go(gone: Gone, removed: Vec<Arc<Object>>) {
 /// Returns the bytes of a response besides the pieces of its body: with its key and its part of the
 /// index.
 fn own_weight(draft: &Draft<'_>, text_bytes: usize) -> u64 {
-    let tags: u64 = draft.tags.iter().map(|tag| allocated(tag.capacity()) + size_of::<Vec<u8>>() as u64).sum();
+    let tags: u64 =
+        draft.tags.iter().map(|tag| allocated(tag.capacity()) + size_of::<Vec<u8>>() as u64).sum();
     let selector = if draft.selector.is_empty() { 0 } else { allocated(draft.selector.bytes()) };
     allocated(text_bytes) + allocated(draft.key.len()) + selector + tags + OBJECT_BYTES as u64
 }

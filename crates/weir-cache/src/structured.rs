@@ -29,11 +29,15 @@ pub struct Invalid;
 ///
 /// # Errors
 /// The sender is at fault: the field has to be ignored.
-pub fn parse_dictionary<'a>(text: &'a [u8], mut each: impl FnMut(&'a [u8], Value<'a>)) -> Result<(), Invalid> {
+pub fn parse_dictionary<'a>(
+    text: &'a [u8],
+    mut each: impl FnMut(&'a [u8], Value<'a>),
+) -> Result<(), Invalid> {
     let mut input = Input::of(text)?;
     while !input.is_at_end() {
         let key = input.key()?;
-        let value = if input.takes(b'=') { input.item_or_inner_list()? } else { Value::Boolean(true) };
+        let value =
+            if input.takes(b'=') { input.item_or_inner_list()? } else { Value::Boolean(true) };
         input.parameters()?;
         each(key, value);
         input.next_member()?;
@@ -118,7 +122,8 @@ impl<'a> Input<'a> {
         if !self.peek().is_some_and(|byte| byte.is_ascii_lowercase() || byte == b'*') {
             return Err(Invalid);
         }
-        let is_part = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*');
+        let is_part =
+            |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*');
         Ok(self.take_while(is_part))
     }
 
@@ -158,7 +163,8 @@ impl<'a> Input<'a> {
             b'-' | b'0'..=b'9' => self.number(),
             b'"' => self.string().map(Value::String),
             b'*' | b'a'..=b'z' | b'A'..=b'Z' => {
-                let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte);
+                let is_part =
+                    |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte);
                 self.take_while(is_part);
                 Ok(Value::Other)
             }
@@ -189,18 +195,25 @@ impl<'a> Input<'a> {
         }
         if self.takes(b'.') {
             let fraction = self.take_while(|byte| byte.is_ascii_digit());
-            return if whole.len() <= 12 && matches!(fraction.len(), 1..=3) { Ok(Value::Other) } else { Err(Invalid) };
+            return if whole.len() <= 12 && matches!(fraction.len(), 1..=3) {
+                Ok(Value::Other)
+            } else {
+                Err(Invalid)
+            };
         }
         if whole.len() > 15 {
             return Err(Invalid);
         }
-        Ok(Value::Integer(sign * whole.iter().fold(0, |all, &byte| all * 10 + i64::from(byte - b'0'))))
+        Ok(Value::Integer(
+            sign * whole.iter().fold(0, |all, &byte| all * 10 + i64::from(byte - b'0')),
+        ))
     }
 
     /// RFC 9651 §4.2.5
     fn string(&mut self) -> Result<Cow<'a, [u8]>, Invalid> {
         self.takes(b'"');
-        let plain = self.take_while(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
+        let plain =
+            self.take_while(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
         if self.takes(b'"') {
             return Ok(Cow::Borrowed(plain));
         }
@@ -246,9 +259,13 @@ impl<'a> Input<'a> {
             let byte = self.peek().filter(|byte| matches!(byte, b' '..=b'~')).ok_or(Invalid)?;
             self.takes(byte);
             match byte {
-                b'"' => return std::str::from_utf8(&text).map(|_| Value::Other).map_err(|_| Invalid),
+                b'"' => {
+                    return std::str::from_utf8(&text).map(|_| Value::Other).map_err(|_| Invalid);
+                }
                 b'%' => {
-                    let (Some(high), Some(low)) = (self.nibble(), self.nibble()) else { return Err(Invalid) };
+                    let (Some(high), Some(low)) = (self.nibble(), self.nibble()) else {
+                        return Err(Invalid);
+                    };
                     text.push(high << 4 | low);
                 }
                 _ => text.push(byte),
@@ -274,7 +291,9 @@ mod tests {
 
     fn dictionary(text: &str) -> Result<Vec<(String, Value<'_>)>, Invalid> {
         let mut found = Vec::new();
-        parse_dictionary(text.as_bytes(), |key, value| found.push((String::from_utf8_lossy(key).into(), value)))?;
+        parse_dictionary(text.as_bytes(), |key, value| {
+            found.push((String::from_utf8_lossy(key).into(), value))
+        })?;
         Ok(found)
     }
 
@@ -284,17 +303,35 @@ mod tests {
         let cases: [(&str, &[(&str, Value)]); 9] = [
             ("", &[]),
             ("  ", &[]),
-            ("en=\"Applepie\", da=:w4ZibGV0w6ZydGU=:", &[("en", string("Applepie")), ("da", Value::Other)]),
+            (
+                "en=\"Applepie\", da=:w4ZibGV0w6ZydGU=:",
+                &[("en", string("Applepie")), ("da", Value::Other)],
+            ),
             (
                 "a=?0, b, c; foo=bar",
-                &[("a", Value::Boolean(false)), ("b", Value::Boolean(true)), ("c", Value::Boolean(true))],
+                &[
+                    ("a", Value::Boolean(false)),
+                    ("b", Value::Boolean(true)),
+                    ("c", Value::Boolean(true)),
+                ],
             ),
-            ("rating=1.5, feelings=(joy sadness)", &[("rating", Value::Other), ("feelings", Value::Other)]),
+            (
+                "rating=1.5, feelings=(joy sadness)",
+                &[("rating", Value::Other), ("feelings", Value::Other)],
+            ),
             (
                 "a=(1 2), b=3, c=4;aa=bb, d=(5 6);valid",
-                &[("a", Value::Other), ("b", Value::Integer(3)), ("c", Value::Integer(4)), ("d", Value::Other)],
+                &[
+                    ("a", Value::Other),
+                    ("b", Value::Integer(3)),
+                    ("c", Value::Integer(4)),
+                    ("d", Value::Other),
+                ],
             ),
-            ("a=1\t,\t b=-2 ,a=3", &[("a", Value::Integer(1)), ("b", Value::Integer(-2)), ("a", Value::Integer(3))]),
+            (
+                "a=1\t,\t b=-2 ,a=3",
+                &[("a", Value::Integer(1)), ("b", Value::Integer(-2)), ("a", Value::Integer(3))],
+            ),
             (
                 r#"a="x\"y\\", b=%"f%c3%bc", c=@1659578233"#,
                 &[("a", string("x\"y\\")), ("b", Value::Other), ("c", Value::Other)],
@@ -303,7 +340,8 @@ mod tests {
         ];
         for (text, expected) in &cases[..8] {
             let found = dictionary(text).unwrap_or_else(|_| panic!("{text}"));
-            let found: Vec<(&str, Value)> = found.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+            let found: Vec<(&str, Value)> =
+                found.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
             assert_eq!(found, *expected, "{text}");
         }
         assert_eq!(dictionary(cases[8].0), Err(Invalid), "a key can't begin with _");
@@ -364,7 +402,8 @@ mod tests {
     #[test]
     fn lists() {
         let mut found = Vec::new();
-        parse_list(br#""scripts", "a\"b";x=1, token, (1 2)"#, |value| found.push(value)).expect("valid");
+        parse_list(br#""scripts", "a\"b";x=1, token, (1 2)"#, |value| found.push(value))
+            .expect("valid");
         let string = |text: &'static [u8]| Value::String(Cow::Borrowed(text));
         assert_eq!(found, [string(b"scripts"), string(b"a\"b"), Value::Other, Value::Other]);
         for text in ["\"a\" \"b\"", "\"a\",", "a=1", "\"a"] {

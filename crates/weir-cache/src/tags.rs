@@ -50,7 +50,10 @@ pub struct TooManyTags;
 ///
 /// # Errors
 /// The server sends more than is kept: it could not be purged as the server intends.
-pub fn read_tags<'a>(field: TagField, lines: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Vec<u8>>, TooManyTags> {
+pub fn read_tags<'a>(
+    field: TagField,
+    lines: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<Vec<u8>>, TooManyTags> {
     let mut tags: Vec<Vec<u8>> = Vec::new();
     match field {
         TagField::CacheGroups => {
@@ -103,7 +106,9 @@ mod tests {
     #[test]
     fn too_many_are_told() {
         let names: Vec<String> = (0..=TAGS_MAX).map(|at| format!("t{at}")).collect();
-        let read = |text: &str| read_tags(TagField::CacheTag, std::iter::once(text.as_bytes())).map(|tags| tags.len());
+        let read = |text: &str| {
+            read_tags(TagField::CacheTag, std::iter::once(text.as_bytes())).map(|tags| tags.len())
+        };
         assert_eq!(read(&names[1..].join(",")), Ok(TAGS_MAX));
         assert_eq!(read(&names.join(",")), Err(TooManyTags));
         assert_eq!(read(&"x".repeat(TAG_BYTES_MAX)), Ok(1));

@@ -69,7 +69,9 @@ pub fn judge_usage(
         Usage::Validate(Reason::NoCache)
     } else {
         match staleness_us(terms, now_us) {
-            None if wants_fresher(terms, request, options, now_us, checked_us) => Usage::Validate(Reason::Request),
+            None if wants_fresher(terms, request, options, now_us, checked_us) => {
+                Usage::Validate(Reason::Request)
+            }
             None => Usage::Fresh,
             Some(stale_us) => judge_stale(terms, request, options, now_us, stale_us),
         }
@@ -80,10 +82,18 @@ pub fn judge_usage(
     }
 }
 
-fn judge_stale(terms: &Terms, request: &RequestDirectives, options: &Options, now_us: u64, stale_us: u64) -> Usage {
+fn judge_stale(
+    terms: &Terms,
+    request: &RequestDirectives,
+    options: &Options,
+    now_us: u64,
+    stale_us: u64,
+) -> Usage {
     // A request for a fresher response than a fresh one never gets it stale.
     let is_strict = options.request_directives != RequestDirectivesMode::Ignore
-        && (request.no_cache || request.min_fresh_s.is_some_and(|s| s > 0) || is_too_old(terms, request, now_us));
+        && (request.no_cache
+            || request.min_fresh_s.is_some_and(|s| s > 0)
+            || is_too_old(terms, request, now_us));
     if terms.forbids_stale || is_error(terms) || is_strict {
         return Usage::Validate(Reason::Stale);
     }
@@ -94,7 +104,11 @@ fn judge_stale(terms: &Terms, request: &RequestDirectives, options: &Options, no
         RequestDirectivesMode::Ignore => 0,
         _ => request.max_stale_s.unwrap_or(0).min(options.max_stale_s),
     };
-    if is_within(stale_us, accepted_s) { Usage::StaleAccepted } else { Usage::Validate(Reason::Stale) }
+    if is_within(stale_us, accepted_s) {
+        Usage::StaleAccepted
+    } else {
+        Usage::Validate(Reason::Stale)
+    }
 }
 
 /// Whether a time is in the window of `seconds` behind the lifetime; the last microsecond belongs
@@ -110,11 +124,19 @@ fn is_too_old(terms: &Terms, request: &RequestDirectives, now_us: u64) -> bool {
 /// Whether a request's directives make a fresh response be validated. A response that was confirmed
 /// a moment ago is fresh enough, unless the operator has the directives obeyed; one that does not
 /// change while it is fresh is never validated.
-fn wants_fresher(terms: &Terms, request: &RequestDirectives, options: &Options, now_us: u64, checked_us: u64) -> bool {
+fn wants_fresher(
+    terms: &Terms,
+    request: &RequestDirectives,
+    options: &Options,
+    now_us: u64,
+    checked_us: u64,
+) -> bool {
     let left_us = (u64::from(terms.lifetime_s) * SECOND_US).saturating_sub(terms.age_us(now_us));
-    let is_too_short = request.min_fresh_s.is_some_and(|min_s| left_us < u64::from(min_s) * SECOND_US);
+    let is_too_short =
+        request.min_fresh_s.is_some_and(|min_s| left_us < u64::from(min_s) * SECOND_US);
     let wants = request.no_cache || is_too_short || is_too_old(terms, request, now_us);
-    let was_just_checked = now_us.saturating_sub(checked_us.max(terms.received_us)) < REVALIDATE_AGAIN_US;
+    let was_just_checked =
+        now_us.saturating_sub(checked_us.max(terms.received_us)) < REVALIDATE_AGAIN_US;
     match options.request_directives {
         RequestDirectivesMode::Ignore => false,
         RequestDirectivesMode::Obey => wants && !terms.immutable,
@@ -152,7 +174,8 @@ mod tests {
     use proptest::prelude::*;
 
     /// Received at second 100, fresh for 10 seconds.
-    const TERMS: Terms = Terms { received_us: 100 * SECOND_US, lifetime_s: 10, ..crate::kit::TERMS };
+    const TERMS: Terms =
+        Terms { received_us: 100 * SECOND_US, lifetime_s: 10, ..crate::kit::TERMS };
 
     fn directives(line: &str) -> RequestDirectives {
         let mut directives = RequestDirectives::default();
@@ -175,7 +198,10 @@ mod tests {
         assert_eq!(at(10 * SECOND_US), Usage::Validate(Reason::Stale));
         let older = Terms { initial_age_us: 4 * SECOND_US + 1, ..TERMS };
         assert_eq!(after(&older, 6 * SECOND_US - 2, "", Mode::Validate), Usage::Fresh);
-        assert_eq!(after(&older, 6 * SECOND_US - 1, "", Mode::Validate), Usage::Validate(Reason::Stale));
+        assert_eq!(
+            after(&older, 6 * SECOND_US - 1, "", Mode::Validate),
+            Usage::Validate(Reason::Stale)
+        );
         let never = Terms { lifetime_s: 0, ..TERMS };
         assert_eq!(after(&never, 0, "", Mode::Validate), Usage::Validate(Reason::Stale));
         let asked = Terms { no_cache: true, forbids_stale: true, ..TERMS };
@@ -194,9 +220,15 @@ mod tests {
         assert_eq!(at(13 * SECOND_US + 1, "only-if-cached"), Usage::GatewayTimeout);
         assert_eq!(at(11 * SECOND_US, "no-cache"), Usage::Validate(Reason::Stale));
         assert_eq!(at(11 * SECOND_US, "max-age=5"), Usage::Validate(Reason::Stale));
-        assert_eq!(after(&terms, 11 * SECOND_US, "no-cache", Mode::Ignore), Usage::StaleWhileRevalidate);
+        assert_eq!(
+            after(&terms, 11 * SECOND_US, "no-cache", Mode::Ignore),
+            Usage::StaleWhileRevalidate
+        );
         let forbidden = Terms { forbids_stale: true, ..terms };
-        assert_eq!(after(&forbidden, 11 * SECOND_US, "", Mode::Ignore), Usage::Validate(Reason::Stale));
+        assert_eq!(
+            after(&forbidden, 11 * SECOND_US, "", Mode::Ignore),
+            Usage::Validate(Reason::Stale)
+        );
         let error = Terms { status: 500, ..terms };
         assert_eq!(after(&error, 11 * SECOND_US, "", Mode::Ignore), Usage::Validate(Reason::Stale));
     }
@@ -206,14 +238,28 @@ mod tests {
     fn stale_because_the_client_takes_it() {
         let at = |us, line, mode| after(&TERMS, us, line, mode);
         assert_eq!(at(12 * SECOND_US, "max-stale=2", Mode::Validate), Usage::StaleAccepted);
-        assert_eq!(at(12 * SECOND_US + 1, "max-stale=2", Mode::Validate), Usage::Validate(Reason::Stale));
+        assert_eq!(
+            at(12 * SECOND_US + 1, "max-stale=2", Mode::Validate),
+            Usage::Validate(Reason::Stale)
+        );
         assert_eq!(at(15 * SECOND_US, "max-stale", Mode::Validate), Usage::StaleAccepted);
-        assert_eq!(at(15 * SECOND_US + 1, "max-stale", Mode::Validate), Usage::Validate(Reason::Stale));
+        assert_eq!(
+            at(15 * SECOND_US + 1, "max-stale", Mode::Validate),
+            Usage::Validate(Reason::Stale)
+        );
         assert_eq!(at(12 * SECOND_US, "max-stale=2", Mode::Ignore), Usage::Validate(Reason::Stale));
         let forbidden = Terms { forbids_stale: true, ..TERMS };
-        assert_eq!(after(&forbidden, 11 * SECOND_US, "max-stale", Mode::Obey), Usage::Validate(Reason::Stale));
-        let by_default =
-            judge_usage(&TERMS, &directives("max-stale"), &Options::default(), TERMS.received_us + 11 * SECOND_US, 0);
+        assert_eq!(
+            after(&forbidden, 11 * SECOND_US, "max-stale", Mode::Obey),
+            Usage::Validate(Reason::Stale)
+        );
+        let by_default = judge_usage(
+            &TERMS,
+            &directives("max-stale"),
+            &Options::default(),
+            TERMS.received_us + 11 * SECOND_US,
+            0,
+        );
         assert_eq!(by_default, Usage::Validate(Reason::Stale));
     }
 
@@ -222,8 +268,16 @@ mod tests {
     fn fresher_than_fresh() {
         let late = 5 * SECOND_US;
         for line in ["no-cache", "max-age=4", "max-age=0", "min-fresh=6", "max-age=x"] {
-            assert_eq!(after(&TERMS, late, line, Mode::Validate), Usage::Validate(Reason::Request), "{line}");
-            assert_eq!(after(&TERMS, late, line, Mode::Obey), Usage::Validate(Reason::Request), "{line}");
+            assert_eq!(
+                after(&TERMS, late, line, Mode::Validate),
+                Usage::Validate(Reason::Request),
+                "{line}"
+            );
+            assert_eq!(
+                after(&TERMS, late, line, Mode::Obey),
+                Usage::Validate(Reason::Request),
+                "{line}"
+            );
             assert_eq!(after(&TERMS, late, line, Mode::Ignore), Usage::Fresh, "{line}");
             let immutable = Terms { immutable: true, ..TERMS };
             assert_eq!(after(&immutable, late, line, Mode::Obey), Usage::Fresh, "{line}");
@@ -231,14 +285,19 @@ mod tests {
         for line in ["max-age=5", "min-fresh=5", "max-age=9, min-fresh=1", "no-store"] {
             assert_eq!(after(&TERMS, late, line, Mode::Obey), Usage::Fresh, "{line}");
         }
-        assert_eq!(after(&TERMS, late, "no-cache, only-if-cached", Mode::Obey), Usage::GatewayTimeout);
+        assert_eq!(
+            after(&TERMS, late, "no-cache, only-if-cached", Mode::Obey),
+            Usage::GatewayTimeout
+        );
     }
 
     /// No client bypasses the cache more than once a second for a response.
     #[test]
     fn what_was_just_confirmed_is_fresh_enough() {
         let options = Options::default();
-        let judge = |checked_us, now_us| judge_usage(&TERMS, &directives("no-cache"), &options, now_us, checked_us);
+        let judge = |checked_us, now_us| {
+            judge_usage(&TERMS, &directives("no-cache"), &options, now_us, checked_us)
+        };
         assert_eq!(judge(0, 101 * SECOND_US - 1), Usage::Fresh);
         assert_eq!(judge(0, 101 * SECOND_US), Usage::Validate(Reason::Request));
         assert_eq!(judge(101 * SECOND_US, 102 * SECOND_US - 1), Usage::Fresh);
@@ -249,7 +308,8 @@ mod tests {
     #[test]
     fn when_servers_fail() {
         let terms = Terms { stale_if_error_s: 3, ..TERMS };
-        let sent = |terms: &Terms, failure, us| is_sent_on_failure(terms, failure, TERMS.received_us + us);
+        let sent =
+            |terms: &Terms, failure, us| is_sent_on_failure(terms, failure, TERMS.received_us + us);
         let inside = 13 * SECOND_US;
         for status in [500, 502, 503, 504] {
             assert!(sent(&terms, ServerFailure::Status(status), inside), "{status}");
@@ -261,9 +321,11 @@ mod tests {
         assert!(!sent(&terms, ServerFailure::NoAnswer, inside + 1));
         assert!(sent(&TERMS, ServerFailure::NoAnswer, SECOND_US));
         assert!(!sent(&TERMS, ServerFailure::NoAnswer, 10 * SECOND_US));
-        for bad in
-            [Terms { forbids_stale: true, ..terms }, Terms { no_cache: true, ..terms }, Terms { status: 404, ..terms }]
-        {
+        for bad in [
+            Terms { forbids_stale: true, ..terms },
+            Terms { no_cache: true, ..terms },
+            Terms { status: 404, ..terms },
+        ] {
             assert!(!sent(&bad, ServerFailure::NoAnswer, inside), "{bad:?}");
         }
     }

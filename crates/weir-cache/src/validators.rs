@@ -14,7 +14,9 @@ use crate::request::Request;
 pub fn is_etag(text: &[u8]) -> bool {
     let opaque = text.strip_prefix(b"W/").unwrap_or(text);
     match opaque {
-        [b'"', inside @ .., b'"'] => inside.iter().all(|&byte| matches!(byte, 0x21 | 0x23..=0x7e | 0x80..)),
+        [b'"', inside @ .., b'"'] => {
+            inside.iter().all(|&byte| matches!(byte, 0x21 | 0x23..=0x7e | 0x80..))
+        }
         _ => false,
     }
 }
@@ -103,8 +105,10 @@ pub fn judge_conditions(
         let mut tags = request.lines(FieldName::IfNoneMatch).flat_map(members);
         tags.any(|tag| tag == b"*" || stored.etag.is_some_and(|etag| matches_weakly(tag, etag)))
     } else {
-        let since = request.only_line(FieldName::IfModifiedSince).and_then(|text| parse_date(text, now_s));
-        since.is_some_and(|since| stored.modified_s.or(stored.date_s).unwrap_or(received_s) <= since)
+        let since =
+            request.only_line(FieldName::IfModifiedSince).and_then(|text| parse_date(text, now_s));
+        since
+            .is_some_and(|since| stored.modified_s.or(stored.date_s).unwrap_or(received_s) <= since)
     };
     if is_same { Condition::NotModified } else { Condition::Send }
 }
@@ -124,7 +128,8 @@ pub fn is_on_not_modified(name: &[u8], has_etag: bool) -> bool {
         b"digest",
     ];
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
-    let only_describes = OF_BODIES.iter().any(|other| is(other)) || has_etag && is(b"last-modified");
+    let only_describes =
+        OF_BODIES.iter().any(|other| is(other)) || has_etag && is(b"last-modified");
     !only_describes
 }
 
@@ -142,9 +147,20 @@ mod tests {
         for tag in ["\"\"", "\"a!b\"", "W/\"a\"", "\"\u{fc}\"", "\"a\\b\"", "\"a,b\""] {
             assert!(is_etag(tag.as_bytes()), "{tag}");
         }
-        for tag in
-            ["", "a", "\"", "W/", "W/a", "w/\"a\"", "W\"a\"", "\"a b\"", "\"a\"b\"", "\"a\u{7f}\"", "*", "\"a\" "]
-        {
+        for tag in [
+            "",
+            "a",
+            "\"",
+            "W/",
+            "W/a",
+            "w/\"a\"",
+            "W\"a\"",
+            "\"a b\"",
+            "\"a\"b\"",
+            "\"a\u{7f}\"",
+            "*",
+            "\"a\" ",
+        ] {
             assert!(!is_etag(tag.as_bytes()), "{tag}");
         }
     }
@@ -168,16 +184,25 @@ mod tests {
 
     #[test]
     fn validators_of_fields() {
-        let fields = pairs(&["ETag: x", "etag: \"a\"", "ETag: \"b\"", "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT"]);
+        let fields = pairs(&[
+            "ETag: x",
+            "etag: \"a\"",
+            "ETag: \"b\"",
+            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT",
+        ]);
         let found = Validators::of(fields.into_iter(), NOW_S);
         assert_eq!(found.etag, Some(&b"\"a\""[..]));
         assert_eq!(found.modified_s, Some(MODIFIED_S));
         let conditions: Vec<_> = found.conditions().collect();
         assert_eq!(
             conditions,
-            [(&b"If-None-Match"[..], &b"\"a\""[..]), (&b"If-Modified-Since"[..], MODIFIED.as_bytes())]
+            [
+                (&b"If-None-Match"[..], &b"\"a\""[..]),
+                (&b"If-Modified-Since"[..], MODIFIED.as_bytes())
+            ]
         );
-        let none = Validators::of(pairs(&["ETag: x", "Last-Modified: yesterday"]).into_iter(), NOW_S);
+        let none =
+            Validators::of(pairs(&["ETag: x", "Last-Modified: yesterday"]).into_iter(), NOW_S);
         assert!(none.is_empty() && none.conditions().next().is_none());
     }
 
@@ -202,16 +227,21 @@ mod tests {
             ("If-None-Match: a,b\r\n", Send),
             ("If-None-Match:\r\n", Send),
             ("If-None-Match: \"1\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n", Send),
-            ("If-None-Match: \"a,b\"\r\nIf-Modified-Since: Sun, 06 Nov 1983 08:49:37 GMT\r\n", NotModified),
+            (
+                "If-None-Match: \"a,b\"\r\nIf-Modified-Since: Sun, 06 Nov 1983 08:49:37 GMT\r\n",
+                NotModified,
+            ),
             ("If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n", NotModified),
             ("If-Modified-Since: Sunday, 06-Nov-94 08:49:38 GMT\r\n", NotModified),
             ("If-Modified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n", Send),
             ("If-Modified-Since: yesterday\r\n", Send),
         ];
         for (lines, expected) in cases {
-            let found = with_get(lines, |request| judge_conditions(request, 200, &both, NOW_S, NOW_S));
+            let found =
+                with_get(lines, |request| judge_conditions(request, 200, &both, NOW_S, NOW_S));
             assert_eq!(found, expected, "{lines}");
-            let of_error = with_get(lines, |request| judge_conditions(request, 404, &both, NOW_S, NOW_S));
+            let of_error =
+                with_get(lines, |request| judge_conditions(request, 404, &both, NOW_S, NOW_S));
             assert_eq!(of_error, Send, "{lines}");
         }
         let since = "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
@@ -227,10 +257,21 @@ mod tests {
     /// RFC 9110 §15.4.5
     #[test]
     fn fields_of_a_304() {
-        for name in ["ETag", "Date", "Expires", "Cache-Control", "Vary", "Content-Location", "Set-Cookie", "X-Y"] {
+        for name in [
+            "ETag",
+            "Date",
+            "Expires",
+            "Cache-Control",
+            "Vary",
+            "Content-Location",
+            "Set-Cookie",
+            "X-Y",
+        ] {
             assert!(is_on_not_modified(name.as_bytes(), true), "{name}");
         }
-        for name in ["Content-Length", "Content-Type", "Content-Encoding", "Repr-Digest", "Last-Modified"] {
+        for name in
+            ["Content-Length", "Content-Type", "Content-Encoding", "Repr-Digest", "Last-Modified"]
+        {
             assert!(!is_on_not_modified(name.as_bytes(), true), "{name}");
         }
         assert!(is_on_not_modified(b"Last-Modified", false));

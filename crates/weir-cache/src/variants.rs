@@ -53,8 +53,10 @@ impl<T> Variants<T> {
     /// while there are more than `max` the least recently used one. `max` is at least 1.
     pub fn insert(&mut self, selector: Selector, value: T, max: usize, now_us: u64) -> Vec<T> {
         self.change(|list| {
-            let mut gone: Vec<T> =
-                list.extract_if(.., |other| other.selector == selector).map(|variant| variant.value).collect();
+            let mut gone: Vec<T> = list
+                .extract_if(.., |other| other.selector == selector)
+                .map(|variant| variant.value)
+                .collect();
             while list.len() >= max.max(1) {
                 let used_us = |at: &usize| list[*at].used_us.load(Ordering::Relaxed);
                 let oldest = (0..list.len()).rev().min_by_key(used_us).unwrap_or(0);
@@ -183,7 +185,10 @@ mod tests {
     impl Model {
         fn find(&mut self, values: &[u8; 3]) -> Option<u32> {
             self.now += 1;
-            let found = self.list.iter_mut().find(|(by, ..)| by.iter().all(|(at, value)| values[*at] == *value))?;
+            let found = self
+                .list
+                .iter_mut()
+                .find(|(by, ..)| by.iter().all(|(at, value)| values[*at] == *value))?;
             found.2 = self.now;
             Some(found.1)
         }

@@ -54,8 +54,10 @@ impl Vary {
 /// here would not look the same there.
 fn is_ours(name: &[u8]) -> bool {
     let known = FieldName::of(name);
-    let is_written =
-        matches!(known, FieldName::Via | FieldName::CdnLoop | FieldName::ClientCert | FieldName::ClientCertChain);
+    let is_written = matches!(
+        known,
+        FieldName::Via | FieldName::CdnLoop | FieldName::ClientCert | FieldName::ClientCertChain
+    );
     is_written || known.is_forwarding() || known.is_hop_by_hop()
 }
 
@@ -117,7 +119,8 @@ impl Selector {
         let is_name = |name: &[u8]| is_token(name) && !name.iter().any(u8::is_ascii_uppercase);
         let names: Vec<&[u8]> = selector.names().collect();
         let lines = text.iter().filter(|byte| **byte == b'\n').count();
-        let are_names = names.iter().all(|name| is_name(name)) && names.is_sorted_by(|one, next| one < next);
+        let are_names =
+            names.iter().all(|name| is_name(name)) && names.is_sorted_by(|one, next| one < next);
         let is_whole = text.last().is_none_or(|last| *last == b'\n') && lines == names.len();
         (is_whole && are_names && lines <= NAMES_MAX).then_some(selector)
     }
@@ -183,7 +186,8 @@ fn put_normalised(text: &mut Vec<u8>, line: &[u8]) {
 /// field, because a client that cannot decode may omit it. (RFC 9110 §12.5.3)
 pub fn accept_encoding(request: Request<'_>) -> &'static str {
     const KNOWN: [&[u8]; 3] = [b"br", b"gzip", b"zstd"];
-    const TEXTS: [&str; 8] = ["identity", "br", "gzip", "br, gzip", "zstd", "br, zstd", "gzip, zstd", "br, gzip, zstd"];
+    const TEXTS: [&str; 8] =
+        ["identity", "br", "gzip", "br, gzip", "zstd", "br, zstd", "gzip, zstd", "br, gzip, zstd"];
     let (mut taken, mut named, mut any) = (0usize, 0usize, false);
     for member in request.lines_named(b"accept-encoding").flat_map(members) {
         let (coding, accepts) = coding_and_quality(member);
@@ -218,7 +222,9 @@ fn coding_and_quality(member: &[u8]) -> (&[u8], bool) {
 fn is_above_zero(quality: &[u8]) -> bool {
     match quality {
         [b'0', b'.', digits @ ..] => {
-            digits.len() <= 3 && digits.iter().all(u8::is_ascii_digit) && digits.iter().any(|&digit| digit != b'0')
+            digits.len() <= 3
+                && digits.iter().all(u8::is_ascii_digit)
+                && digits.iter().any(|&digit| digit != b'0')
         }
         [b'1'] => true,
         [b'1', b'.', zeros @ ..] => zeros.len() <= 3 && zeros.iter().all(|&digit| digit == b'0'),
@@ -268,13 +274,24 @@ mod tests {
             (&["Accept-Encoding"], &["accept-encoding"]),
         ];
         for (lines, expected) in cases {
-            let expected: Vec<Box<[u8]>> = expected.iter().map(|name| name.as_bytes().into()).collect();
+            let expected: Vec<Box<[u8]>> =
+                expected.iter().map(|name| name.as_bytes().into()).collect();
             assert_eq!(names(lines), expected, "{lines:?}");
         }
-        for lines in [["*", ""], ["*, *", ""], ["*", "*"], [", *", ""], ["", "*"], ["*, Foo", ""], ["Foo, *", ""]] {
+        for lines in [
+            ["*", ""],
+            ["*, *", ""],
+            ["*", "*"],
+            [", *", ""],
+            ["", "*"],
+            ["*, Foo", ""],
+            ["Foo, *", ""],
+        ] {
             assert_eq!(vary(&lines), Vary::Anything, "{lines:?}");
         }
-        for lines in [["Foo bar", "a"], ["Foo; a", ""], ["\"foo\"", ""], ["f\u{f6}o", ""], ["a=b", ""]] {
+        for lines in
+            [["Foo bar", "a"], ["Foo; a", ""], ["\"foo\"", ""], ["f\u{f6}o", ""], ["a=b", ""]]
+        {
             assert_eq!(vary(&lines), Vary::Anything, "{lines:?}");
         }
         for name in [
@@ -314,9 +331,21 @@ mod tests {
         assert!(!same("Foo", "Foo: \"a, b\"\r\n", "Foo: \"a,b\"\r\n"));
         assert!(!same("Foo", "Foo: \"\\\", b\"\r\n", "Foo: \"\\\",b\"\r\n"));
         assert!(!same("Foo", "Foo: A\r\n", "Foo: a\r\n"));
-        assert!(same("Accept-Language", "Accept-Language: en, de\r\n", "Accept-Language: eN,De\r\n"));
-        assert!(!same("Accept-Language", "Accept-Language: en, de\r\n", "Accept-Language: de, en\r\n"));
-        assert!(same("Accept-Encoding", "Accept-Encoding: gzip, br;q=0.5\r\n", "Accept-Encoding: br,GZIP\r\n"));
+        assert!(same(
+            "Accept-Language",
+            "Accept-Language: en, de\r\n",
+            "Accept-Language: eN,De\r\n"
+        ));
+        assert!(!same(
+            "Accept-Language",
+            "Accept-Language: en, de\r\n",
+            "Accept-Language: de, en\r\n"
+        ));
+        assert!(same(
+            "Accept-Encoding",
+            "Accept-Encoding: gzip, br;q=0.5\r\n",
+            "Accept-Encoding: br,GZIP\r\n"
+        ));
         assert!(!same("Accept-Encoding", "Accept-Encoding: gzip\r\n", "Accept-Encoding: br\r\n"));
         assert!(same("Cookie", "Cookie: a=b\r\n", "Cookie: a=b\r\n"));
     }

@@ -35,7 +35,9 @@ impl Body {
     /// Appends.
     pub fn push(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
-        self.sum = bytes.iter().fold(self.sum, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        self.sum = bytes
+            .iter()
+            .fold(self.sum, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         let kept = bytes.len().min(KEPT_BYTES_MAX - self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..kept]);
     }
@@ -80,7 +82,12 @@ impl BodyReader {
     }
 
     /// Takes the bytes of the body from the front of `input` and returns how many there were.
-    pub(crate) fn feed(&mut self, input: &[u8], body: &mut Body, trailers: &mut Fields) -> Result<usize, &'static str> {
+    pub(crate) fn feed(
+        &mut self,
+        input: &[u8],
+        body: &mut Body,
+        trailers: &mut Fields,
+    ) -> Result<usize, &'static str> {
         let mut at = 0;
         while at < input.len() && !matches!(self, BodyReader::Done) {
             at += match self {
@@ -172,9 +179,14 @@ mod tests {
 
     /// Decodes in two parts.
     fn decode(input: &[u8], split: usize) -> Result<(String, usize), &'static str> {
-        let (mut reader, mut body, mut trailers) = (BodyReader::chunked(), Body::default(), Fields::default());
+        let (mut reader, mut body, mut trailers) =
+            (BodyReader::chunked(), Body::default(), Fields::default());
         let first = reader.feed(&input[..split], &mut body, &mut trailers)?;
-        let second = if first == split { reader.feed(&input[split..], &mut body, &mut trailers)? } else { 0 };
+        let second = if first == split {
+            reader.feed(&input[split..], &mut body, &mut trailers)?
+        } else {
+            0
+        };
         match reader {
             BodyReader::Done => Ok((body.text(), first + second)),
             _ => Err("not complete"),
@@ -185,7 +197,11 @@ mod tests {
     fn chunks_decode_alike_at_every_split() {
         let input = b"5\r\nhello\r\nA\r\n0123456789\r\n0\r\n\r\nGET";
         for split in 0..input.len() {
-            assert_eq!(decode(input, split), Ok(("hello0123456789".into(), input.len() - 3)), "split at {split}");
+            assert_eq!(
+                decode(input, split),
+                Ok(("hello0123456789".into(), input.len() - 3)),
+                "split at {split}"
+            );
         }
     }
 

@@ -59,7 +59,10 @@ pub(crate) fn latin1(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// The sender wrote a bare CR or LF, NUL or another control byte: certain before the head is complete.
-pub(crate) fn head_end(input: &[u8], from: &mut usize) -> Result<Option<usize>, (usize, &'static str)> {
+pub(crate) fn head_end(
+    input: &[u8],
+    from: &mut usize,
+) -> Result<Option<usize>, (usize, &'static str)> {
     while *from < input.len() {
         let (at, byte) = (*from, input[*from]);
         let after_cr = at > 0 && input[at - 1] == b'\r';
@@ -98,7 +101,9 @@ pub(crate) fn lines(head: &[u8]) -> Vec<&[u8]> {
 
 /// `field-line` of RFC 9112 §5: `field-name ":" OWS field-value OWS`, never folded.
 pub(crate) fn field(line: &[u8]) -> Result<(String, String), &'static str> {
-    let Some(colon) = line.iter().position(|&byte| byte == b':') else { return Err("field line without a colon") };
+    let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+        return Err("field line without a colon");
+    };
     let name = &line[..colon];
     if name.first().is_some_and(|&byte| byte == b' ' || byte == b'\t') {
         return Err("obs-fold");
@@ -129,7 +134,11 @@ pub(crate) fn content_length(value: &str) -> Result<u64, &'static str> {
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("Content-Length that is not all digits");
     }
-    value.parse::<u64>().ok().filter(|&n| i64::try_from(n).is_ok()).ok_or("Content-Length that overflows")
+    value
+        .parse::<u64>()
+        .ok()
+        .filter(|&n| i64::try_from(n).is_ok())
+        .ok_or("Content-Length that overflows")
 }
 
 /// The framing fields of a message.
@@ -173,7 +182,9 @@ pub(crate) fn list(values: &[&str]) -> Vec<String> {
 pub(crate) fn is_host(value: &str) -> bool {
     let (host, port) = match value.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
-            Some((address, port)) if address.parse::<std::net::Ipv6Addr>().is_ok() => ("literal", port),
+            Some((address, port)) if address.parse::<std::net::Ipv6Addr>().is_ok() => {
+                ("literal", port)
+            }
             _ => return false,
         },
         None => match value.find(':') {
@@ -184,7 +195,9 @@ pub(crate) fn is_host(value: &str) -> bool {
     let name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%".contains(&byte);
     let port_is_valid = match port.strip_prefix(':') {
         Some("") => true,
-        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok(),
+        Some(digits) => {
+            digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok()
+        }
         None => port.is_empty(),
     };
     !host.is_empty() && host.bytes().all(name_byte) && port_is_valid
@@ -199,7 +212,9 @@ mod tests {
         for good in ["a", "a.b", "a:80", "127.0.0.1:8080", "[::1]", "[::1]:80", "a:"] {
             assert!(is_host(good), "{good}");
         }
-        for bad in ["", "a,b", "u@a", "a/b", "a:99999", "[::1", "a b", ":80", "a:8x", "[g::]", "[::1]80"] {
+        for bad in
+            ["", "a,b", "u@a", "a/b", "a:99999", "[::1", "a b", ":80", "a:8x", "[g::]", "[::1]80"]
+        {
             assert!(!is_host(bad), "{bad}");
         }
     }

@@ -9,7 +9,11 @@ pub struct Fields(pub Vec<(String, String)>);
 impl Fields {
     /// Values of every field of this name (any case), in order.
     pub fn all(&self, name: &str) -> Vec<&str> {
-        self.0.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str()).collect()
+        self.0
+            .iter()
+            .filter(|(given, _)| given.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+            .collect()
     }
 
     /// Value of the first field of this name.
@@ -69,7 +73,8 @@ impl Request {
 
     /// Whether the head announces a body of at least one byte (or of unknown length).
     pub fn has_body(&self) -> bool {
-        self.fields.has("transfer-encoding") || self.fields.first("content-length").is_some_and(|length| length != "0")
+        self.fields.has("transfer-encoding")
+            || self.fields.first("content-length").is_some_and(|length| length != "0")
     }
 }
 

@@ -122,7 +122,8 @@ impl StrictReplies {
         let used = reader
             .feed(input, &mut reply.body, &mut reply.trailers)
             .map_err(|rule| Violation::new(self.offset, rule, input))?;
-        let odd_trailer = ["content-length", "transfer-encoding", "host", "set-cookie", "connection", "trailer"];
+        let odd_trailer =
+            ["content-length", "transfer-encoding", "host", "set-cookie", "connection", "trailer"];
         if let Some(name) = odd_trailer.iter().find(|name| reply.trailers.has(name)) {
             return Err(Violation::new(self.offset, format!("trailer {name}"), input));
         }
@@ -135,7 +136,11 @@ impl StrictReplies {
 
     fn feed_head(&mut self, input: &[u8]) -> Result<usize, Violation> {
         if self.closing {
-            return Err(Violation::new(self.offset, "bytes behind a reply that ends the connection", input));
+            return Err(Violation::new(
+                self.offset,
+                "bytes behind a reply that ends the connection",
+                input,
+            ));
         }
         let Some(asked) = self.asked.front().cloned() else {
             return Err(Violation::new(self.offset, "a reply that nobody asked for", input));
@@ -161,7 +166,8 @@ impl StrictReplies {
             self.interim.push(reply.status);
             return;
         }
-        let connected = self.asked.pop_front().is_some_and(|asked| asked.is_connected(reply.status));
+        let connected =
+            self.asked.pop_front().is_some_and(|asked| asked.is_connected(reply.status));
         reply.interim = std::mem::take(&mut self.interim);
         self.closing = reply.closes;
         if reply.status == 101 || connected {
@@ -194,7 +200,11 @@ fn head(head: &[u8], asked: &Asked, offset: u64) -> Result<(Reply, BodyReader), 
     if asked.is_connected(status) && declared != Declared::Nothing {
         return Err("a framing field in front of a tunnel".to_owned());
     }
-    let bodiless = interim || asked.is_connected(status) || status == 204 || status == 304 || asked.method == "HEAD";
+    let bodiless = interim
+        || asked.is_connected(status)
+        || status == 204
+        || status == 304
+        || asked.method == "HEAD";
     let reader = match declared {
         _ if bodiless => BodyReader::Done,
         Declared::Length(length) => BodyReader::length(length),
@@ -231,7 +241,8 @@ fn check_connection(fields: &Fields, status: u16) -> Result<bool, String> {
             return Err(format!("Connection option {option}"));
         }
     }
-    let forbidden = ["keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authentication-info", "te"];
+    let forbidden =
+        ["keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authentication-info", "te"];
     // The challenge of the proxy itself (RFC 9110 §11.7.1).
     let own = |name: &str| status == 407 && name == "proxy-authenticate";
     if let Some(name) = forbidden.iter().find(|name| fields.has(name) && !own(name)) {
@@ -271,9 +282,15 @@ mod tests {
             checker.feed(&stream[..split]).unwrap();
             checker.feed(&stream[split..]).unwrap();
             let replies: Vec<Reply> = std::iter::from_fn(|| checker.poll_reply()).collect();
-            assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [200, 304, 404]);
+            assert_eq!(
+                replies.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+                [200, 304, 404]
+            );
             assert_eq!(replies[0].interim, [103]);
-            assert_eq!((replies[2].body.text().as_str(), replies[2].trailers.first("t")), ("x", Some("u")));
+            assert_eq!(
+                (replies[2].body.text().as_str(), replies[2].trailers.first("t")),
+                ("x", Some("u"))
+            );
             assert_eq!(checker.end(), End::Clean);
         }
     }

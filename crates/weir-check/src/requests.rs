@@ -85,16 +85,21 @@ impl Expect {
                 forwarded(expected, seen)?;
                 match seen.replies.len() == expected.len() {
                     true => Ok(()),
-                    false => Err(format!("{} replies, expected {}", seen.replies.len(), expected.len())),
+                    false => {
+                        Err(format!("{} replies, expected {}", seen.replies.len(), expected.len()))
+                    }
                 }
             }
-            Expect::ForwardedThenRefused(expected, statuses) => forwarded_then_refused(expected, statuses, seen),
+            Expect::ForwardedThenRefused(expected, statuses) => {
+                forwarded_then_refused(expected, statuses, seen)
+            }
             Expect::Local(statuses) => match seen.replies {
                 [reply] if statuses.contains(&reply.status) && seen.left.is_empty() => Ok(()),
                 _ => Err(format!("expected one local {statuses:?} and nothing sent, got {seen:?}")),
             },
             Expect::OneOf(choices) => {
-                let errors: Vec<String> = choices.iter().filter_map(|choice| choice.check(seen).err()).collect();
+                let errors: Vec<String> =
+                    choices.iter().filter_map(|choice| choice.check(seen).err()).collect();
                 if errors.len() < choices.len() { Ok(()) } else { Err(errors.join("; or: ")) }
             }
         }
@@ -115,14 +120,17 @@ impl Expect {
             Expect::Refused(_) | Expect::Local(_) => 1,
             Expect::Forwarded(expected) => expected.len(),
             Expect::ForwardedThenRefused(expected, _) => expected.len() + 1,
-            Expect::OneOf(choices) => choices.iter().map(Expect::replies_min).min().unwrap_or_default(),
+            Expect::OneOf(choices) => {
+                choices.iter().map(Expect::replies_min).min().unwrap_or_default()
+            }
         }
     }
 }
 
 /// Checks that the expected requests left, and that each was answered.
 fn forwarded(expected: &[Leaving], seen: Observed<'_>) -> Result<(), String> {
-    let left: Vec<(&str, &str)> = seen.left.iter().map(|it| (it.method.as_str(), it.target.as_str())).collect();
+    let left: Vec<(&str, &str)> =
+        seen.left.iter().map(|it| (it.method.as_str(), it.target.as_str())).collect();
     if left.len() != expected.len() {
         return Err(format!("{} requests left, expected {}: {left:?}", left.len(), expected.len()));
     }
@@ -135,10 +143,16 @@ fn forwarded(expected: &[Leaving], seen: Observed<'_>) -> Result<(), String> {
     }
 }
 
-fn forwarded_then_refused(expected: &[Leaving], statuses: &[u16], seen: Observed<'_>) -> Result<(), String> {
+fn forwarded_then_refused(
+    expected: &[Leaving],
+    statuses: &[u16],
+    seen: Observed<'_>,
+) -> Result<(), String> {
     forwarded(expected, seen)?;
     let given: Vec<u16> = seen.replies.iter().map(|reply| reply.status).collect();
-    if given.len() != expected.len() + 1 || !given.last().is_some_and(|status| statuses.contains(status)) {
+    if given.len() != expected.len() + 1
+        || !given.last().is_some_and(|status| statuses.contains(status))
+    {
         return Err(format!("statuses {given:?}, expected the last to be one of {statuses:?}"));
     }
     if !seen.replies.last().is_some_and(|reply| reply.closes) {
@@ -263,7 +277,9 @@ mod tests {
     fn ids_are_unique_names_and_every_letter_is_there() {
         let rows = catalogue();
         let mut ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-        assert!(ids.iter().all(|id| id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')));
+        assert!(ids.iter().all(|id| {
+            id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        }));
         ids.sort_unstable();
         let total = ids.len();
         ids.dedup();
@@ -285,13 +301,18 @@ mod tests {
         for row in catalogue() {
             // Rejected by policy, although the grammar allows it: limits, chunk extensions' size,
             // loops, expectations.
-            let by_policy = ["B8", "B9", "B12", "A9", "A11", "A17", "A16", "C8", "C3", "C4", "C2", "K5", "A8"];
+            let by_policy =
+                ["B8", "B9", "B12", "A9", "A11", "A17", "A16", "C8", "C3", "C4", "C2", "K5", "A8"];
             if !matches!(row.expect, Expect::Refused(_)) || by_policy.contains(&row.letter) {
                 continue;
             }
             let mut checker = StrictRequests::new(Rules::default());
             let verdict = checker.feed(&via(&row.bytes));
-            assert!(verdict.is_err() || !checker.is_between_messages(), "{} would pass the judge", row.id);
+            assert!(
+                verdict.is_err() || !checker.is_between_messages(),
+                "{} would pass the judge",
+                row.id
+            );
         }
     }
 }

@@ -185,7 +185,8 @@ impl StrictStreams {
 
     /// Announces a request that begins on this stream.
     pub fn ask(&mut self, stream: u32, method: &str) {
-        let opened = Stream { is_head: method == "HEAD", window: self.usable(), ..Stream::default() };
+        let opened =
+            Stream { is_head: method == "HEAD", window: self.usable(), ..Stream::default() };
         self.streams.insert(stream, opened);
     }
 
@@ -199,14 +200,18 @@ impl StrictStreams {
     /// The client sends SETTINGS with this initial window; None: without one.
     pub fn set(&mut self, initial_window: Option<u32>) {
         let last = self.settings.back().copied().unwrap_or(self.initial);
-        self.change_settings(|judge| judge.settings.push_back(initial_window.map_or(last, i64::from)));
+        self.change_settings(|judge| {
+            judge.settings.push_back(initial_window.map_or(last, i64::from))
+        });
     }
 
     /// The client gives credit to this stream; 0: to the connection.
     pub fn credit(&mut self, stream: u32, bytes: u32) {
         match stream {
             0 => self.window += i64::from(bytes),
-            _ => drop(self.streams.get_mut(&stream).map(|stream| stream.window += i64::from(bytes))),
+            _ => {
+                drop(self.streams.get_mut(&stream).map(|stream| stream.window += i64::from(bytes)))
+            }
         }
     }
 
@@ -227,9 +232,11 @@ impl StrictStreams {
             self.offset += frame.len() as u64;
         }
         match self.pending.get(..3) {
-            Some(length) if word(length) as usize > FRAME_BYTES_MAX => {
-                Err(Violation::new(self.offset, "a frame larger than the client allows", &self.pending))
-            }
+            Some(length) if word(length) as usize > FRAME_BYTES_MAX => Err(Violation::new(
+                self.offset,
+                "a frame larger than the client allows",
+                &self.pending,
+            )),
             _ => Ok(()),
         }
     }
@@ -283,13 +290,24 @@ impl StrictStreams {
         let (head, payload) = frame.split_at(9);
         let (kind, flags, stream) = (head[3], head[4], word(&head[5..]));
         ensure(stream >> 31 == 0, "the reserved bit is set")?;
-        ensure(self.had_settings || kind == kind::SETTINGS && flags & ACK == 0, "no SETTINGS first")?;
-        ensure(self.block.is_none() || kind == kind::CONTINUATION, "a frame between those of a header block")?;
+        ensure(
+            self.had_settings || kind == kind::SETTINGS && flags & ACK == 0,
+            "no SETTINGS first",
+        )?;
+        ensure(
+            self.block.is_none() || kind == kind::CONTINUATION,
+            "a frame between those of a header block",
+        )?;
         match kind {
             kind::DATA | kind::HEADERS | kind::RST_STREAM | kind::CONTINUATION => {
-                ensure(self.streams.contains_key(&stream), "a frame on a stream that nobody opened")?;
+                ensure(
+                    self.streams.contains_key(&stream),
+                    "a frame on a stream that nobody opened",
+                )?;
             }
-            kind::SETTINGS | kind::PING | kind::GOAWAY => ensure(stream == 0, "a stream where none belongs")?,
+            kind::SETTINGS | kind::PING | kind::GOAWAY => {
+                ensure(stream == 0, "a stream where none belongs")?
+            }
             _ => {}
         }
         match kind {
@@ -307,12 +325,18 @@ impl StrictStreams {
 
     fn data(&mut self, flags: u8, stream: u32, payload: &[u8]) -> Judged<()> {
         self.window -= payload.len() as i64;
-        ensure(self.window >= 0 || payload.is_empty(), "more DATA than the window of the connection")?;
+        ensure(
+            self.window >= 0 || payload.is_empty(),
+            "more DATA than the window of the connection",
+        )?;
         let bytes = unpadded(flags, payload)?;
         let id = stream;
         let stream = self.streams.get_mut(&stream).ok_or("no stream")?;
         stream.window -= payload.len() as i64;
-        ensure(stream.window >= 0 || payload.is_empty(), "more DATA than the window of the stream")?;
+        ensure(
+            stream.window >= 0 || payload.is_empty(),
+            "more DATA than the window of the stream",
+        )?;
         ensure(!stream.has_ended, "DATA behind the end of the stream")?;
         ensure(!stream.was_reset, "DATA behind RST_STREAM")?;
         ensure(!payload.is_empty() || flags & END_STREAM != 0, "an empty DATA that ends nothing")?;
@@ -341,7 +365,10 @@ impl StrictStreams {
             self.block = Some(block);
             return Ok(());
         }
-        let list = self.decoder.decode(&block.bytes).map_err(|error| format!("a header block: {error:?}"))?;
+        let list = self
+            .decoder
+            .decode(&block.bytes)
+            .map_err(|error| format!("a header block: {error:?}"))?;
         self.head(block.stream, block.ends, &list)
     }
 
@@ -365,8 +392,15 @@ impl StrictStreams {
                 stream.declared = length.filter(|_| !stream.is_head && status != 304);
                 let interim = stream.interim.clone();
                 let (body, trailers) = (Body::default(), Fields::default());
-                stream.reply =
-                    Some(Reply { offset: self.offset, status, interim, fields, body, trailers, closes: false });
+                stream.reply = Some(Reply {
+                    offset: self.offset,
+                    status,
+                    interim,
+                    fields,
+                    body,
+                    trailers,
+                    closes: false,
+                });
                 if ends { self.ended(id) } else { Ok(()) }
             }
             (None, Some(reply)) => {
@@ -387,7 +421,10 @@ impl StrictStreams {
         stream.has_ended = true;
         let has_content = !(stream.is_head || matches!(reply.status, 204 | 304));
         ensure(has_content || reply.body.length == 0, "a body where none may be")?;
-        ensure(stream.declared.is_none_or(|length| length == reply.body.length), "not as long as Content-Length says")?;
+        ensure(
+            stream.declared.is_none_or(|length| length == reply.body.length),
+            "not as long as Content-Length says",
+        )?;
         if !stream.was_given_up {
             self.ready.push_back(Seen::Reply(id, reply));
         }
@@ -408,11 +445,15 @@ impl StrictStreams {
         if flags & ACK != 0 {
             ensure(payload.is_empty(), "an acknowledgement with settings")?;
             ensure(!self.settings.is_empty(), "an acknowledgement of no SETTINGS")?;
-            self.change_settings(|judge| judge.initial = judge.settings.pop_front().unwrap_or_default());
+            self.change_settings(|judge| {
+                judge.initial = judge.settings.pop_front().unwrap_or_default()
+            });
             return Ok(());
         }
         ensure(payload.len().is_multiple_of(6), "SETTINGS of a wrong length")?;
-        let pairs = payload.chunks_exact(6).map(|pair| (u16::from_be_bytes([pair[0], pair[1]]), word(&pair[2..])));
+        let pairs = payload
+            .chunks_exact(6)
+            .map(|pair| (u16::from_be_bytes([pair[0], pair[1]]), word(&pair[2..])));
         let pairs: Vec<(u16, u32)> = pairs.collect();
         for (number, value) in &pairs {
             let is_fine = match number {
@@ -441,7 +482,10 @@ impl StrictStreams {
     fn goaway(&mut self, payload: &[u8]) -> Judged<()> {
         ensure(payload.len() >= 8, "a GOAWAY that has not eight bytes")?;
         let (last, code) = (word(payload), word(&payload[4..]));
-        ensure(self.goaway.is_none_or(|before| last <= before), "a GOAWAY that takes back another")?;
+        ensure(
+            self.goaway.is_none_or(|before| last <= before),
+            "a GOAWAY that takes back another",
+        )?;
         self.goaway = Some(last);
         self.ready.push_back(Seen::Goaway(last, code));
         Ok(())
@@ -451,7 +495,10 @@ impl StrictStreams {
         ensure(payload.len() == 4, "a WINDOW_UPDATE that has not four bytes")?;
         let bytes = word(payload);
         ensure(bytes > 0 && i64::from(bytes) <= WINDOW_BYTES_MAX, "a WINDOW_UPDATE of nothing")?;
-        ensure(stream == 0 || self.streams.contains_key(&stream), "credit for a stream that nobody opened")?;
+        ensure(
+            stream == 0 || self.streams.contains_key(&stream),
+            "credit for a stream that nobody opened",
+        )?;
         self.ready.push_back(Seen::Credit(stream, bytes));
         Ok(())
     }
@@ -473,16 +520,25 @@ fn header_list(list: &[(Vec<u8>, Vec<u8>)]) -> Judged<(Option<u16>, Fields)> {
     let mut status = None;
     for (index, (name, value)) in list.iter().enumerate() {
         if name.first() == Some(&b':') {
-            ensure(name == b":status" && index == 0, "a pseudo field that is not :status, in front")?;
+            ensure(
+                name == b":status" && index == 0,
+                "a pseudo field that is not :status, in front",
+            )?;
             let digits = value.len() == 3 && value.iter().all(u8::is_ascii_digit);
             ensure(digits && (b'1'..=b'5').contains(&value[0]), "a status that is none")?;
             status = latin1(value).parse().ok();
             continue;
         }
-        ensure(is_token(name) && !name.iter().any(u8::is_ascii_uppercase), "a field name that is none")?;
+        ensure(
+            is_token(name) && !name.iter().any(u8::is_ascii_uppercase),
+            "a field name that is none",
+        )?;
         ensure(value.iter().copied().all(is_value_byte), "a field value with a control byte")?;
         let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-        ensure(!is_blank(value.first()) && !is_blank(value.last()), "a field value with blanks around it")?;
+        ensure(
+            !is_blank(value.first()) && !is_blank(value.last()),
+            "a field value with blanks around it",
+        )?;
         let of_connection: [&[u8]; 5] =
             [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
         ensure(!of_connection.contains(&name.as_slice()), "a field of the connection")?;

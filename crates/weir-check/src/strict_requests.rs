@@ -9,7 +9,9 @@
 use std::collections::VecDeque;
 
 use crate::body::BodyReader;
-use crate::grammar::{Declared, Violation, field, framing, head_end, is_host, is_token, latin1, lines, list};
+use crate::grammar::{
+    Declared, Violation, field, framing, head_end, is_host, is_token, latin1, lines, list,
+};
 use crate::message::{Fields, Request};
 
 /// Promises of the configuration of the weir under test.
@@ -172,14 +174,21 @@ impl StrictRequests {
         let closed = self.unanswered.back().is_some_and(|last| !last.followed);
         let mut known = self.answered.iter().chain(&self.unanswered);
         if closed && !known.any(|one| one.is_repeated_by(&self.pending)) {
-            return Err(Violation::new(self.offset, "bytes behind a request that must not be followed", input));
+            return Err(Violation::new(
+                self.offset,
+                "bytes behind a request that must not be followed",
+                input,
+            ));
         }
-        let fault = |(at, rule), bytes: &[u8], offset: u64| Violation::new(offset + at as u64, rule, bytes);
-        let end = head_end(&self.pending, &mut self.searched)
-            .map_err(|error| fault(error, &self.pending[before.saturating_sub(40)..], self.offset))?;
+        let fault =
+            |(at, rule), bytes: &[u8], offset: u64| Violation::new(offset + at as u64, rule, bytes);
+        let end = head_end(&self.pending, &mut self.searched).map_err(|error| {
+            fault(error, &self.pending[before.saturating_sub(40)..], self.offset)
+        })?;
         let Some(end) = end else { return Ok(input.len()) };
-        let request =
-            self.head(&self.pending[..end]).map_err(|rule| Violation::new(self.offset, rule, &self.pending[..end]))?;
+        let request = self
+            .head(&self.pending[..end])
+            .map_err(|rule| Violation::new(self.offset, rule, &self.pending[..end]))?;
         let last = self.rules.lasts && request.0.invites_surplus();
         let head = self.pending[..end].to_vec();
         let mut known = self.answered.iter_mut().chain(&mut self.unanswered);
@@ -216,7 +225,8 @@ impl StrictRequests {
         if target == "*" && method != "OPTIONS" {
             return Err("target `*` with another method than OPTIONS".to_owned());
         }
-        let request = Request { offset: self.offset, method, target, fields, body: crate::Body::default() };
+        let request =
+            Request { offset: self.offset, method, target, fields, body: crate::Body::default() };
         if request.fields.has("expect") && !request.has_body() {
             return Err("Expect without a body".to_owned());
         }
@@ -243,25 +253,42 @@ impl StrictRequests {
             .last()
             .and_then(|via| via.split_once(' '))
             .filter(|(version, _)| ["1.0", "1.1", "2"].contains(version));
-        let is_last =
-            last.map(|(_, name)| name).into_iter().chain(loops.last().map(String::as_str)).any(|name| is_weir(&name));
+        let is_last = last
+            .map(|(_, name)| name)
+            .into_iter()
+            .chain(loops.last().map(String::as_str))
+            .any(|name| is_weir(&name));
         // weir's own probes have no client behind them.
         let asked = self.rules.via && fields.first("user-agent") != Some("weir-health");
         if asked && !(once && is_last) {
-            return Err(format!("neither Via nor CDN-Loop ends with weir, exactly once: {vias:?} {loops:?}"));
+            return Err(format!(
+                "neither Via nor CDN-Loop ends with weir, exactly once: {vias:?} {loops:?}"
+            ));
         }
-        let forbidden = ["keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate", "proxy"];
+        let forbidden = [
+            "keep-alive",
+            "proxy-connection",
+            "proxy-authorization",
+            "proxy-authenticate",
+            "proxy",
+        ];
         for (name, value) in &fields.0 {
             if name.contains('_') && !self.rules.underscores {
                 return Err(format!("field name with an underscore: {name}"));
             }
-            if forbidden.iter().chain(&["http2-settings"]).any(|gone| name.eq_ignore_ascii_case(gone)) {
+            if forbidden
+                .iter()
+                .chain(&["http2-settings"])
+                .any(|gone| name.eq_ignore_ascii_case(gone))
+            {
                 return Err(format!("hop-by-hop field {name}"));
             }
             if name.eq_ignore_ascii_case("expect") && !value.eq_ignore_ascii_case("100-continue") {
                 return Err(format!("expectation {value}"));
             }
-            if name.eq_ignore_ascii_case("max-forwards") && !value.bytes().all(|byte| byte.is_ascii_digit()) {
+            if name.eq_ignore_ascii_case("max-forwards")
+                && !value.bytes().all(|byte| byte.is_ascii_digit())
+            {
                 return Err(format!("Max-Forwards {value}"));
             }
         }
@@ -272,7 +299,9 @@ impl StrictRequests {
 /// `method SP request-target SP HTTP/1.1` with an origin-form or asterisk target.
 fn request_line(line: &[u8]) -> Result<(String, String), String> {
     let parts: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-    let [method, target, version] = parts.as_slice() else { return Err("request line not of three parts".to_owned()) };
+    let [method, target, version] = parts.as_slice() else {
+        return Err("request line not of three parts".to_owned());
+    };
     if !is_token(method) {
         return Err("method that is not a token".to_owned());
     }
@@ -292,7 +321,9 @@ fn request_line(line: &[u8]) -> Result<(String, String), String> {
 fn check_connection(fields: &Fields) -> Result<(), String> {
     let options = list(&fields.all("connection"));
     let named = |option: &str| options.iter().any(|given| given == option);
-    if let Some(odd) = options.iter().find(|option| !["upgrade", "te", "close"].contains(&option.as_str())) {
+    if let Some(odd) =
+        options.iter().find(|option| !["upgrade", "te", "close"].contains(&option.as_str()))
+    {
         return Err(format!("Connection option {odd}"));
     }
     if named("upgrade") != fields.has("upgrade") || named("te") != fields.has("te") {
@@ -327,7 +358,10 @@ mod tests {
         let mut stream = request("GET /a?n=1 HTTP/1.1", "X: y\r\n\r\n");
         stream.extend(request("PUT /b HTTP/1.1", "Content-Length: 3\r\n\r\nabc"));
         let whole = judge(&stream).unwrap();
-        assert_eq!((whole.len(), whole[0].nonce(), whole[1].body.text()), (2, "1", "abc".to_owned()));
+        assert_eq!(
+            (whole.len(), whole[0].nonce(), whole[1].body.text()),
+            (2, "1", "abc".to_owned())
+        );
         for split in 0..stream.len() {
             let mut checker = StrictRequests::new(Rules::default());
             checker.feed(&stream[..split]).unwrap();
@@ -383,7 +417,8 @@ mod tests {
         checker.feed(&get).unwrap();
         checker.feed(&get).unwrap();
         assert_eq!(checker.unanswered_max(), 2);
-        let upgrade = request("GET / HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+        let upgrade =
+            request("GET / HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n");
         checker.feed(&upgrade).unwrap();
         // Each request that may be followed may come once more, and no other.
         checker.feed(&get[..10]).unwrap();

@@ -171,7 +171,9 @@ impl Asker {
                     false => Err(format!("expected {status} with body {body:?}, got {reply:?}")),
                 }
             }
-            (Asker::Status(statuses), [reply]) if !cut && statuses.contains(&reply.status) => own_error(reply),
+            (Asker::Status(statuses), [reply]) if !cut && statuses.contains(&reply.status) => {
+                own_error(reply)
+            }
             (Asker::Truncated, []) if cut => Ok(()),
             (Asker::Truncated, [reply]) if reply.status == 502 => own_error(reply),
             (Asker::Leaves, []) => Ok(()),
@@ -196,9 +198,12 @@ pub const STRAY: u16 = 199;
 impl Trigger {
     /// The bytes of the request.
     pub fn bytes(&self, host: &str, nonce: &str) -> Vec<u8> {
-        let length = self.declared.map(|length| format!("Content-Length: {length}\r\n")).unwrap_or_default();
+        let length =
+            self.declared.map(|length| format!("Content-Length: {length}\r\n")).unwrap_or_default();
         let Trigger { method, query, fields, .. } = self;
-        let head = format!("{method} /trigger?n={nonce}{query} HTTP/1.1\r\nHost: {host}\r\n{fields}{length}\r\n");
+        let head = format!(
+            "{method} /trigger?n={nonce}{query} HTTP/1.1\r\nHost: {host}\r\n{fields}{length}\r\n"
+        );
         [head.as_bytes(), &self.body].concat()
     }
 
@@ -226,7 +231,8 @@ impl Step {
 /// Returns the response of an honest server: the nonce in the field `X-Nonce` and in the body.
 pub fn honest_answer(nonce: &str) -> Vec<u8> {
     let body = format!("answer {nonce}");
-    format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        .into_bytes()
 }
 
 /// Checks that a response is exactly that of [`honest_answer`] for this nonce.
@@ -234,7 +240,8 @@ pub fn honest_answer(nonce: &str) -> Vec<u8> {
 /// # Errors
 /// The difference.
 pub fn check_honest(nonce: &str, reply: &Reply) -> Result<(), String> {
-    let own = reply.fields.all("x-nonce") == [nonce] && reply.body.text() == format!("answer {nonce}");
+    let own =
+        reply.fields.all("x-nonce") == [nonce] && reply.body.text() == format!("answer {nonce}");
     if own && reply.status == 200 && !reply.interim.contains(&STRAY) {
         Ok(())
     } else {
@@ -289,7 +296,9 @@ mod tests {
             let mut judge = StrictReplies::new();
             judge.ask(row.trigger.method, false, row.trigger.fields.contains("Upgrade"));
             let sent: Vec<u8> = row.steps.iter().flat_map(sent_bytes).collect();
-            let faulty = judge.feed(&sent).is_err() || judge.interim().len() > 32 || judge.end() != End::Clean;
+            let faulty = judge.feed(&sent).is_err()
+                || judge.interim().len() > 32
+                || judge.end() != End::Clean;
             let interim = judge.poll_reply().is_some_and(|reply| reply.interim.len() > 32);
             if matches!(row.trust, Trust::Doubt | Trust::Surplus) {
                 assert!(faulty || interim, "{} is blamed for nothing", row.id);

@@ -70,7 +70,8 @@ fn pressure_us(text: &str) -> Option<u64> {
 /// The eighth number of the first line is the stolen time (proc_stat(5)); guests are within the time of users.
 fn steal(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
-    let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
+    let numbers: Vec<u64> =
+        line.split_ascii_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
     Some((*numbers.get(7)?, numbers.iter().sum()))
 }
 
@@ -99,7 +100,10 @@ impl Busy {
     pub fn between(before: Counts, after: Counts, time: Duration) -> Busy {
         let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
         let since = |now: u64, then: u64| now.saturating_sub(then);
-        let pressure = after.pressure_us.zip(before.pressure_us).map(|(now, then)| since(now, then) * 100 / time_us);
+        let pressure = after
+            .pressure_us
+            .zip(before.pressure_us)
+            .map(|(now, then)| since(now, then) * 100 / time_us);
         let steal = after.steal.zip(before.steal).map(|(now, then)| {
             let all = since(now.1, then.1).max(1);
             since(now.0, then.0) * 100 / all
@@ -119,9 +123,14 @@ impl Busy {
     }
 
     fn text(&self) -> String {
-        let of = |share: Option<u64>| share.map_or_else(|| "not told".to_owned(), |percent| format!("{percent} %"));
+        let of = |share: Option<u64>| {
+            share.map_or_else(|| "not told".to_owned(), |percent| format!("{percent} %"))
+        };
         let (pressure, steal) = (of(self.pressure_percent), of(self.steal_percent));
-        format!("pressure on the cores {pressure}, stolen {steal}, own run queue {} %", self.queue_percent)
+        format!(
+            "pressure on the cores {pressure}, stolen {steal}, own run queue {} %",
+            self.queue_percent
+        )
     }
 }
 
@@ -202,8 +211,12 @@ impl Patience {
     fn story(&self, spent: Duration) -> String {
         let spent = spent.as_secs();
         match self.busy {
-            Some(busy) if busy.is_shown() => format!("waited for {spent} s on a busy machine ({})", busy.text()),
-            Some(busy) => format!("waited for {spent} s on a machine that had time ({})", busy.text()),
+            Some(busy) if busy.is_shown() => {
+                format!("waited for {spent} s on a busy machine ({})", busy.text())
+            }
+            Some(busy) => {
+                format!("waited for {spent} s on a machine that had time ({})", busy.text())
+            }
             None => format!("waited for {spent} s"),
         }
     }
@@ -264,9 +277,12 @@ impl Bounded for TcpStream {
     }
 
     fn ends(&self) -> String {
-        let (Ok(own), Ok(peer)) = (self.local_addr(), self.peer_addr()) else { return "not connected".to_owned() };
+        let (Ok(own), Ok(peer)) = (self.local_addr(), self.peer_addr()) else {
+            return "not connected".to_owned();
+        };
         let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        let of = |from, to| socket_in(&table, from, to).unwrap_or_else(|| "no socket here".to_owned());
+        let of =
+            |from, to| socket_in(&table, from, to).unwrap_or_else(|| "no socket here".to_owned());
         format!("own end {own}: {}; other end {peer}: {}", of(own, peer), of(peer, own))
     }
 }
@@ -329,7 +345,8 @@ fn socket_in(table: &str, from: SocketAddr, to: SocketAddr) -> Option<String> {
     let mut words = line.split_ascii_whitespace().skip(3);
     let state = usize::from_str_radix(words.next()?, 16).ok()?;
     let (unsent, unread) = words.next()?.split_once(':')?;
-    let [unsent, unread] = [unsent, unread].map(|digits| u64::from_str_radix(digits, 16).unwrap_or_default());
+    let [unsent, unread] =
+        [unsent, unread].map(|digits| u64::from_str_radix(digits, 16).unwrap_or_default());
     let state = STATES.get(state).copied().unwrap_or("?");
     Some(format!("{state}, {unsent} bytes unacknowledged, {unread} unread"))
 }

@@ -37,7 +37,11 @@ pub(crate) struct Chosen {
 impl Checked {
     /// Returns the option with this name, if it has a value.
     pub(crate) fn chosen(&self, name: &str) -> Option<&Chosen> {
-        debug_assert!(self.block.row(name).is_some(), "the table of `{}` has no `{name}`", self.block.name);
+        debug_assert!(
+            self.block.row(name).is_some(),
+            "the table of `{}` has no `{name}`",
+            self.block.name
+        );
         self.options.iter().find(|chosen| chosen.row.name == name)
     }
 
@@ -52,14 +56,17 @@ impl Checked {
     fn run(&self, name: &str) -> &[Checked] {
         let place = |name: &str| self.block.blocks.iter().position(|block| block.name == name);
         let Some(wanted) = place(name) else { return &[] };
-        let begins =
-            |after: usize| self.blocks.partition_point(|one| place(one.block.name).is_some_and(|at| at < after));
+        let begins = |after: usize| {
+            self.blocks.partition_point(|one| place(one.block.name).is_some_and(|at| at < after))
+        };
         &self.blocks[begins(wanted)..begins(wanted + 1)]
     }
 
     /// Returns the place of the option, or else of the block.
     pub(crate) fn place(&self, name: &str) -> Span {
-        self.chosen(name).and_then(|chosen| chosen.span.clone()).unwrap_or_else(|| self.span.clone())
+        self.chosen(name)
+            .and_then(|chosen| chosen.span.clone())
+            .unwrap_or_else(|| self.span.clone())
     }
 }
 
@@ -84,7 +91,11 @@ pub(crate) fn check(block: &'static Block, entry: &Entry, problems: &mut Vec<Pro
 /// Whether this is `tls=#true` of a listener, as if TLS needed no certificate.
 fn is_tls_flag(block: &Block, entry: &Entry) -> bool {
     let is_flag = || matches!(entry.values[..], [Value { scalar: Scalar::Flag(_), .. }]);
-    block.name == "listen" && entry.name == "tls" && !entry.braces && entry.entries.is_empty() && is_flag()
+    block.name == "listen"
+        && entry.name == "tls"
+        && !entry.braces
+        && entry.entries.is_empty()
+        && is_flag()
 }
 
 struct Checker<'a> {
@@ -107,9 +118,13 @@ impl Checker<'_> {
             && let Scalar::Text(url) = &to.scalar
         {
             let status_text = text_of(&status.scalar);
-            let problem =
-                Problem::new("bad-value", &status.span, "`redirect` takes the URL first; its status is an option");
-            self.problems.push(problem.help(format!("write `redirect \"{url}\" status={status_text}`")));
+            let problem = Problem::new(
+                "bad-value",
+                &status.span,
+                "`redirect` takes the URL first; its status is an option",
+            );
+            self.problems
+                .push(problem.help(format!("write `redirect \"{url}\" status={status_text}`")));
             left = &values[1..];
         }
         for row in self.block.positional {
@@ -124,15 +139,21 @@ impl Checker<'_> {
 
     fn surplus(&mut self, value: &Value, before: &[Value]) {
         // The first one of a block that begins by its word is that word.
-        let names: Vec<_> =
-            self.block.positional.iter().skip(usize::from(self.block.by_word)).map(|row| row.name).collect();
+        let names: Vec<_> = self
+            .block
+            .positional
+            .iter()
+            .skip(usize::from(self.block.by_word))
+            .map(|row| row.name)
+            .collect();
         let message = match names[..] {
             [] => format!("`{}` takes no value here", self.word),
             _ => format!("`{}` takes no more values than: {}", self.word, names.join(", ")),
         };
         let problem = Problem::new("surplus-value", &value.span, message);
         let name = before.get(1).map(|value| text_of(&value.scalar));
-        let help = habits::named(self.block.name, self.word, &text_of(&value.scalar), name.as_deref());
+        let help =
+            habits::named(self.block.name, self.word, &text_of(&value.scalar), name.as_deref());
         self.problems.push(match help {
             Some(help) => problem.help(help),
             None => problem,
@@ -140,8 +161,11 @@ impl Checker<'_> {
     }
 
     fn tls_flag(&mut self, entry: &Entry) {
-        let problem =
-            Problem::new("surplus-value", &entry.name_span, "`tls` in `listen` takes no value and needs a certificate");
+        let problem = Problem::new(
+            "surplus-value",
+            &entry.name_span,
+            "`tls` in `listen` takes no value and needs a certificate",
+        );
         let help = "write `listen \"ADDRESS:PORT\" { tls { certificate \"FILE\" key=\"FILE\"; } }`";
         self.problems.push(problem.help(help));
     }
@@ -149,11 +173,13 @@ impl Checker<'_> {
     fn entry(&mut self, entry: &Entry) {
         if let Some(row) = self.block.row(&entry.name) {
             if entry.braces || !entry.entries.is_empty() {
-                let message = format!("`{}` is an option: it takes a value, not a block", entry.name);
+                let message =
+                    format!("`{}` is an option: it takes a value, not a block", entry.name);
                 self.problems.push(Problem::new("not-a-block", &entry.name_span, message));
             }
             self.option(row, &entry.name_span, &entry.values);
-        } else if let Some(block) = self.block.blocks.iter().find(|block| block.name == entry.name) {
+        } else if let Some(block) = self.block.blocks.iter().find(|block| block.name == entry.name)
+        {
             if !entry.nothing {
                 self.inner(block, entry);
             }
@@ -161,7 +187,10 @@ impl Checker<'_> {
             self.block.blocks.iter().find(|block| block.beginnings().contains(&entry.name.as_str()))
         {
             if !entry.nothing {
-                let word = Value { scalar: Scalar::Text(entry.name.clone()), span: entry.name_span.clone() };
+                let word = Value {
+                    scalar: Scalar::Text(entry.name.clone()),
+                    span: entry.name_span.clone(),
+                };
                 let values = std::iter::once(word).chain(entry.values.iter().cloned()).collect();
                 self.inner(block, &Entry { values, ..entry.clone() });
             }
@@ -175,7 +204,11 @@ impl Checker<'_> {
         if !block.repeats
             && let Some(earlier) = self.blocks.iter().find(is_it)
         {
-            let problem = Problem::new("duplicate", &entry.name_span, format!("`{}` may occur only once", block.name));
+            let problem = Problem::new(
+                "duplicate",
+                &entry.name_span,
+                format!("`{}` may occur only once", block.name),
+            );
             self.problems.push(problem.related(&earlier.span, "first here"));
         }
         self.blocks.push(check(block, entry, self.problems));
@@ -186,8 +219,11 @@ impl Checker<'_> {
             "" => "at the top of the file".to_owned(),
             name => format!("in `{name}`"),
         };
-        let problem =
-            Problem::new("unknown-option", &entry.name_span, format!("`{}` is not known {place}", entry.name));
+        let problem = Problem::new(
+            "unknown-option",
+            &entry.name_span,
+            format!("`{}` is not known {place}", entry.name),
+        );
         let owners = owners(&entry.name);
         let habit = habits::help(&entry.name, self.block.name, !owners.is_empty());
         let help = match (habit, nearest(&entry.name, self.block.words())) {
@@ -202,7 +238,9 @@ impl Checker<'_> {
     }
 
     fn option(&mut self, row: &'static Row, span: &Span, values: &[Value]) {
-        if let Some((_, earlier, _)) = self.written.iter().find(|(other, ..)| other.name == row.name) {
+        if let Some((_, earlier, _)) =
+            self.written.iter().find(|(other, ..)| other.name == row.name)
+        {
             let problem = Problem::new("duplicate", span, format!("`{}` is given twice", row.name));
             self.problems.push(problem.related(earlier, "first here"));
             return;
@@ -236,7 +274,8 @@ impl Checker<'_> {
             return self.setting(row, value).into_iter().collect();
         };
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        let values = items.map(|item| Value { scalar: Scalar::Text(item.to_owned()), span: value.span.clone() });
+        let values = items
+            .map(|item| Value { scalar: Scalar::Text(item.to_owned()), span: value.span.clone() });
         values.collect::<Vec<_>>().iter().filter_map(|item| self.setting(row, item)).collect()
     }
 
@@ -247,7 +286,8 @@ impl Checker<'_> {
         match row.kind.check(&value.scalar) {
             Ok(setting) => Some(setting),
             Err(message) => {
-                let problem = Problem::new("bad-value", &value.span, format!("`{}`: {message}", row.name));
+                let problem =
+                    Problem::new("bad-value", &value.span, format!("`{}`: {message}", row.name));
                 self.problems.push(match habits::instead(row.name, &text_of(&value.scalar)) {
                     Some(help) => problem.help(help),
                     None => problem,
@@ -266,8 +306,9 @@ impl Checker<'_> {
         }
         let mut blocks = Vec::new();
         for block in self.block.blocks {
-            let (mine, others) =
-                std::mem::take(&mut self.blocks).into_iter().partition(|inner| inner.block.name == block.name);
+            let (mine, others) = std::mem::take(&mut self.blocks)
+                .into_iter()
+                .partition(|inner| inner.block.name == block.name);
             self.blocks = others;
             let mine: Vec<Checked> = mine;
             if let (Some((option, words)), Some(first)) = (block.with, mine.first())
@@ -275,7 +316,9 @@ impl Checker<'_> {
             {
                 self.without_effect(block.name, "", option, words, &first.span);
             }
-            let fits = block.with.is_none_or(|(option, words)| self.is_one_of(option, words) == Some(true));
+            let fits = block
+                .with
+                .is_none_or(|(option, words)| self.is_one_of(option, words) == Some(true));
             if mine.is_empty() && fits && !block.repeats && !block.needs_something() {
                 let entry = Entry { name_span: span.clone(), ..Entry::default() };
                 blocks.push(check(block, &entry, self.problems));
@@ -292,8 +335,11 @@ impl Checker<'_> {
             if let Default::Unless(_, other) = row.default
                 && let Some((_, earlier, _)) = is_written(other)
             {
-                let problem =
-                    Problem::new("conflict", &place, format!("`{}` and `{other}` exclude each other", row.name));
+                let problem = Problem::new(
+                    "conflict",
+                    &place,
+                    format!("`{}` and `{other}` exclude each other", row.name),
+                );
                 let problem = problem.related(&earlier.clone(), "the other is here");
                 self.problems.push(problem);
             }
@@ -324,15 +370,24 @@ impl Checker<'_> {
         self.problems.push(Problem::new("conflict", place, message));
     }
 
-    fn chosen_by_default(&mut self, row: &'static Row, default: Default, span: &Span) -> Option<Chosen> {
+    fn chosen_by_default(
+        &mut self,
+        row: &'static Row,
+        default: Default,
+        span: &Span,
+    ) -> Option<Chosen> {
         match default {
             Default::With(other, words, default) if self.is_one_of(other, words) == Some(true) => {
                 self.chosen_by_default(row, *default, span)
             }
-            Default::Without(other, words, default) if self.is_one_of(other, words) == Some(false) => {
+            Default::Without(other, words, default)
+                if self.is_one_of(other, words) == Some(false) =>
+            {
                 self.chosen_by_default(row, *default, span)
             }
-            Default::Given(other, default) if self.is_written(other) => self.chosen_by_default(row, *default, span),
+            Default::Given(other, default) if self.is_written(other) => {
+                self.chosen_by_default(row, *default, span)
+            }
             Default::With(..) | Default::Without(..) | Default::Given(..) => None,
             Default::Required => {
                 let message = format!("`{}` needs `{}`: {}", self.block.name, row.name, row.kind);
@@ -348,7 +403,8 @@ impl Checker<'_> {
             Default::AtLeast(text, other) => {
                 let mut chosen = default_of(row, text);
                 let other = self.written.iter().find(|(row, ..)| row.name == other);
-                if let (Some(Setting::Count(number)), Some((_, _, settings))) = (chosen.settings.first_mut(), other)
+                if let (Some(Setting::Count(number)), Some((_, _, settings))) =
+                    (chosen.settings.first_mut(), other)
                     && let Some(Setting::Count(written)) = settings.first()
                 {
                     *number = (*number).max(*written);
@@ -437,7 +493,11 @@ fn owners(word: &str) -> Vec<String> {
             }
         }
         // The table is two levels deep; the count only makes that plain.
-        block.blocks.iter().filter(|_| depth < 4).for_each(|inner| search(inner, word, depth + 1, found));
+        block
+            .blocks
+            .iter()
+            .filter(|_| depth < 4)
+            .for_each(|inner| search(inner, word, depth + 1, found));
     }
     let mut found = Vec::new();
     search(&crate::options::DOCUMENT, word, 0, &mut found);
@@ -462,14 +522,22 @@ mod tests {
         for row in rows {
             assert!(row.help.ends_with('.'), "{}", row.name);
             let default = match row.default {
-                Default::With(_, _, default) | Default::Without(_, _, default) | Default::Given(_, default) => *default,
+                Default::With(_, _, default)
+                | Default::Without(_, _, default)
+                | Default::Given(_, default) => *default,
                 default => default,
             };
-            if let Default::Is(text) | Default::Unless(text, _) | Default::AtLeast(text, _) = default {
+            if let Default::Is(text) | Default::Unless(text, _) | Default::AtLeast(text, _) =
+                default
+            {
                 assert_eq!(default_of(row, text).settings.len(), 1, "{}", row.name);
             }
             if let Default::Beside(text, _, beside) = default {
-                assert!([text, beside].iter().all(|text| default_of(row, text).settings.len() == 1), "{}", row.name);
+                assert!(
+                    [text, beside].iter().all(|text| default_of(row, text).settings.len() == 1),
+                    "{}",
+                    row.name
+                );
             }
         }
     }

@@ -44,8 +44,8 @@ use weir_http::{Limits, Pseudonym};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::plan::{
-    AddressField, AllDown, ClientPlan, LoopField, Network, PipelineMode, Plan, Pool, RetryPlan, ServerPlan, Share,
-    Sharing, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
+    AddressField, AllDown, ClientPlan, LoopField, Network, PipelineMode, Plan, Pool, RetryPlan,
+    ServerPlan, Share, Sharing, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 
@@ -75,7 +75,11 @@ pub(crate) struct Compiled {
 }
 
 /// Compiles the document. Problems are pushed; the result is only meaningful without any.
-pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
+pub(crate) fn compile(
+    document: &Checked,
+    world: World<'_>,
+    problems: &mut Vec<Problem>,
+) -> Compiled {
     let mut compiler = Compiler::new(world, problems);
     compiler.count(document);
     let listeners = compiler.listeners(document);
@@ -95,12 +99,18 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         upstreams,
         routes,
         tcp,
-        client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
+        client: document
+            .all("client")
+            .next()
+            .map_or_else(ClientPlan::default, |client| compiler.client(client)),
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
         shield,
         cache,
-        shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
+        shutdown: document
+            .all("shutdown")
+            .next()
+            .map_or_else(ShutdownPlan::default, shutdown::plan),
         discovery: compiler.discovery(document),
         upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),
         users: compiler.users.clone(),
@@ -120,15 +130,27 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         "none" => PinningChoice::None,
         _ => PinningChoice::Soft,
     };
-    let accept_by = if document.word("accept-by") == "hash" { AcceptBy::Hash } else { AcceptBy::Even };
+    let accept_by =
+        if document.word("accept-by") == "hash" { AcceptBy::Hash } else { AcceptBy::Even };
     // A name or a path that was wrong has been reported.
-    plan.client.via_name =
-        Some(document.text_or_word("via-name")).filter(|name| *name != "auto").and_then(Pseudonym::new);
+    plan.client.via_name = Some(document.text_or_word("via-name"))
+        .filter(|name| *name != "auto")
+        .and_then(Pseudonym::new);
     let admin = AdminChoice::read(document.text_or_word("admin")).unwrap_or_default();
     let metrics = compiler.metrics(document, &plan);
     let user = user::user(&mut compiler, document);
     let workers = document.count_or_none("workers").map(narrow);
-    Compiled { plan, workers, io, pinning, accept_by, admin, metrics, user, warnings: compiler.warnings }
+    Compiled {
+        plan,
+        workers,
+        io,
+        pinning,
+        accept_by,
+        admin,
+        metrics,
+        user,
+        warnings: compiler.warnings,
+    }
 }
 
 struct Compiler<'a> {
@@ -160,10 +182,13 @@ impl Compiler<'_> {
     fn count(&mut self, document: &Checked) {
         let has = |word: &str| document.all(word).next().is_some();
         let only_forwards = !has("listen") && !has("route") && (has("forward") || has("tcp"));
-        for (word, example) in [("listen", "listen \"127.0.0.1:8080\""), ("route", "route { proxy \"app\" }")] {
+        for (word, example) in
+            [("listen", "listen \"127.0.0.1:8080\""), ("route", "route { proxy \"app\" }")]
+        {
             if !has(word) && !only_forwards {
                 self.push(
-                    Problem::of_file("nothing-to-do", format!("the configuration has no `{word}`")).help(example),
+                    Problem::of_file("nothing-to-do", format!("the configuration has no `{word}`"))
+                        .help(example),
                 );
             }
         }
@@ -174,14 +199,18 @@ impl Compiler<'_> {
     fn at_most(&mut self, block: &Checked, name: &str, max: usize) {
         if let Some(extra) = block.all(name).nth(max) {
             let within = if block.block.name.is_empty() { "the file" } else { "one block" };
-            self.push(Problem::new("too-many", &extra.span, format!("more than {max} of `{name}` in {within}")));
+            self.push(Problem::new(
+                "too-many",
+                &extra.span,
+                format!("more than {max} of `{name}` in {within}"),
+            ));
         }
     }
 
     fn client(&mut self, block: &Checked) -> ClientPlan {
-        if block.word("client-address") == "forwarded" && block.texts("trusted-proxies").is_empty() {
-            let message =
-                "`client-address` has an effect only with `trusted-proxies`: weir trusts this header only from them";
+        if block.word("client-address") == "forwarded" && block.texts("trusted-proxies").is_empty()
+        {
+            let message = "`client-address` has an effect only with `trusted-proxies`: weir trusts this header only from them";
             self.push(Problem::new("conflict", &block.place("client-address"), message));
         }
         ClientPlan {
@@ -207,12 +236,18 @@ impl Compiler<'_> {
             via_name: None,
             underscores: block.flag("underscores"),
             judged: false,
-            trusted_proxies: block.texts("trusted-proxies").iter().filter_map(|text| network(text)).collect(),
+            trusted_proxies: block
+                .texts("trusted-proxies")
+                .iter()
+                .filter_map(|text| network(text))
+                .collect(),
             address_field: match block.word("client-address") {
                 "forwarded" => AddressField::Forwarded,
                 _ => AddressField::XForwardedFor,
             },
-            request_id: Some(block.text("request-id")).filter(|name| !name.is_empty()).map(Into::into),
+            request_id: Some(block.text("request-id"))
+                .filter(|name| !name.is_empty())
+                .map(Into::into),
             trace_context: block.flag("trace-context"),
             http2: http2::limits(block),
         }
@@ -222,7 +257,8 @@ impl Compiler<'_> {
         let (format, escape) = (block.text("format"), block.word("escape"));
         let preset = Template::preset(format);
         if preset.is_some() && escape == "json" {
-            let message = format!("`escape` applies only to a custom format; `{format}` has its own");
+            let message =
+                format!("`escape` applies only to a custom format; `{format}` has its own");
             self.push(Problem::new("conflict", &block.place("escape"), message));
         }
         let escape = if escape == "json" { Escape::Json } else { Escape::Default };
@@ -259,8 +295,11 @@ impl Compiler<'_> {
         for block in document.all("upstream").take(BLOCKS_MAX) {
             let name = block.text("name");
             if let Some(span) = seen.get(name).filter(|_| !name.is_empty()) {
-                let problem =
-                    Problem::new("duplicate", &block.place("name"), format!("upstream `{name}` is defined twice"));
+                let problem = Problem::new(
+                    "duplicate",
+                    &block.place("name"),
+                    format!("upstream `{name}` is defined twice"),
+                );
                 self.push(problem.related(span, "first here"));
             }
             seen.entry(name).or_insert_with(|| block.place("name"));
@@ -292,8 +331,14 @@ impl Compiler<'_> {
             glitches_max: block.count_or_none("glitches-limit").map(narrow),
             failover: health::failover(self, block),
             health: health::health(self, block),
-            all_down: if block.word("all-down") == "refuse" { AllDown::Refuse } else { AllDown::TryAll },
-            nonidempotent: Rules::new(block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect()),
+            all_down: if block.word("all-down") == "refuse" {
+                AllDown::Refuse
+            } else {
+                AllDown::TryAll
+            },
+            nonidempotent: Rules::new(
+                block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect(),
+            ),
             pool: pool::pool(block.word("pool")).unwrap_or_default(),
             dial: pool::dial(block),
             ..UpstreamPlan::default()
@@ -311,9 +356,11 @@ impl Compiler<'_> {
     fn pipeline(&mut self, block: &Checked, plan: UpstreamPlan) -> UpstreamPlan {
         let depth = block.count_or_none("depth").map(narrow);
         if let Some(depth) = depth.filter(|depth| plan.queue_size > 0 && *depth > plan.queue_size) {
-            let message = format!("depth {depth} cannot be reached: `queue-size` is {}", plan.queue_size);
+            let message =
+                format!("depth {depth} cannot be reached: `queue-size` is {}", plan.queue_size);
             self.push(
-                Problem::new("conflict", &block.place("depth"), message).help("raise `queue-size` or lower `depth`"),
+                Problem::new("conflict", &block.place("depth"), message)
+                    .help("raise `queue-size` or lower `depth`"),
             );
         }
         let pipeline = match (depth, block.word("mode")) {
@@ -323,10 +370,17 @@ impl Compiler<'_> {
         };
         let share = if block.word("share") == "client" { Share::Client } else { Share::All };
         let echo = Some(block.text("echo")).filter(|name| !name.is_empty()).map(str::to_owned);
-        let rehearse = Some(block.text("rehearse")).filter(|path| !path.is_empty()).map(str::to_owned);
+        let rehearse =
+            Some(block.text("rehearse")).filter(|path| !path.is_empty()).map(str::to_owned);
         if rehearse.is_some() && pipeline != PipelineMode::Adaptive {
-            let problem = Problem::new("conflict", &block.place("rehearse"), "`rehearse` is for `pipeline adaptive`");
-            self.push(problem.help("leave it out: with `depth` and `off`, weir tests no server first"));
+            let problem = Problem::new(
+                "conflict",
+                &block.place("rehearse"),
+                "`rehearse` is for `pipeline adaptive`",
+            );
+            self.push(
+                problem.help("leave it out: with `depth` and `off`, weir tests no server first"),
+            );
         }
         let sharing = Sharing { rehearse, escape: block.flag_or_none("escape") };
         UpstreamPlan { pipeline, share, echo, sharing, ..plan }
@@ -351,10 +405,15 @@ impl Compiler<'_> {
         for block in block.all("server").take(BLOCKS_MAX) {
             let name = block.text("address");
             if let Some(span) = seen.get(name).filter(|_| !name.is_empty()) {
-                let problem =
-                    Problem::new("duplicate", &block.place("address"), format!("server `{name}` is listed twice"));
+                let problem = Problem::new(
+                    "duplicate",
+                    &block.place("address"),
+                    format!("server `{name}` is listed twice"),
+                );
                 self.push(
-                    problem.related(span, "first here").help("for a larger share of requests, raise its `weight`"),
+                    problem
+                        .related(span, "first here")
+                        .help("for a larger share of requests, raise its `weight`"),
                 );
             }
             seen.entry(name).or_insert_with(|| block.place("address"));
@@ -365,12 +424,18 @@ impl Compiler<'_> {
 
     /// A backup needs another server to stand in for, and its weight another backup.
     fn backups(&mut self, upstream: &Checked) {
-        let backups: Vec<&Checked> = upstream.all("server").filter(|server| server.flag("backup")).collect();
+        let backups: Vec<&Checked> =
+            upstream.all("server").filter(|server| server.flag("backup")).collect();
         let [first, others @ ..] = &backups[..] else { return };
-        if backups.len() == upstream.all("server").count() && upstream.text("servers-from").is_empty() {
-            let message = format!("all servers of upstream `{}` are backups", upstream.text("name"));
+        if backups.len() == upstream.all("server").count()
+            && upstream.text("servers-from").is_empty()
+        {
+            let message =
+                format!("all servers of upstream `{}` are backups", upstream.text("name"));
             let problem = Problem::new("conflict", &first.place("backup"), message);
-            self.push(problem.help("leave `backup` out for each server that weir should always use"));
+            self.push(
+                problem.help("leave `backup` out for each server that weir should always use"),
+            );
         }
         // The effective configuration has a weight for every server.
         let weight = first.number("weight").to_string();
@@ -379,7 +444,8 @@ impl Compiler<'_> {
             _ => false,
         };
         if others.is_empty() && !first.chosen("weight").is_none_or(usual) {
-            let message = "`weight` has no effect on the only backup: once in use, it gets all traffic";
+            let message =
+                "`weight` has no effect on the only backup: once in use, it gets all traffic";
             self.push(Problem::new("conflict", &first.place("weight"), message));
         }
     }
@@ -391,9 +457,11 @@ impl Compiler<'_> {
             return None;
         }
         if name.ends_with(":443") && !name.starts_with(UNIX) && !speaks_tls {
-            let message = "port 443 usually expects TLS, and without `tls` weir sends plain text there";
+            let message =
+                "port 443 usually expects TLS, and without `tls` weir sends plain text there";
             let help = "add a `tls` block to the upstream, or use a port where the server speaks plain HTTP";
-            self.warnings.push(Problem::new("plain-text", &block.place("address"), message).help(help));
+            self.warnings
+                .push(Problem::new("plain-text", &block.place("address"), message).help(help));
         }
         let (connections_min, connections, connections_max) = self.connections(block);
         let weight = narrow(block.number("weight"));
@@ -403,32 +471,45 @@ impl Compiler<'_> {
             ServerPlan::new(name, UNLOCATED)
         });
         let tcp_connections_max = block.count_or_none("tcp-connections").map(narrow);
-        Some(ServerPlan { connections_min, connections, connections_max, tcp_connections_max, weight, backup, ..plan })
+        Some(ServerPlan {
+            connections_min,
+            connections,
+            connections_max,
+            tcp_connections_max,
+            weight,
+            backup,
+            ..plan
+        })
     }
 
     /// Returns how many connections are kept, made for requests that share them, and made at all.
     fn connections(&mut self, block: &Checked) -> (u32, u32, u32) {
-        let [min, usual, max] =
-            ["connections-min", "connections", "connections-max"].map(|name| narrow(block.number(name)));
+        let [min, usual, max] = ["connections-min", "connections", "connections-max"]
+            .map(|name| narrow(block.number(name)));
         // A wrong number has been reported, and is 0 here.
         if usual > 0 && min > usual {
-            let message = format!("`connections-min` is {min}, but `connections` allows at most {usual}");
+            let message =
+                format!("`connections-min` is {min}, but `connections` allows at most {usual}");
             let problem = Problem::new("conflict", &block.place("connections-min"), message);
             self.push(problem.help(format!("write connections={min}, or lower `connections-min`")));
         }
         if max > 0 && usual > max {
             let message = format!("`connections-max` is {max}, less than `connections` ({usual})");
             let problem = Problem::new("conflict", &block.place("connections-max"), message);
-            self.push(problem.help("lower `connections`, or leave `connections-max` out: it grows with `connections`"));
+            self.push(problem.help(
+                "lower `connections`, or leave `connections-max` out: it grows with `connections`",
+            ));
         }
         (min, usual, max)
     }
 
     fn rule(&mut self, block: &Checked) -> Option<Rule> {
-        let given: Vec<&str> = MATCHES.into_iter().filter(|name| block.chosen(name).is_some()).collect();
+        let given: Vec<&str> =
+            MATCHES.into_iter().filter(|name| block.chosen(name).is_some()).collect();
         let [kind] = given[..] else {
             let message = "exactly one match is required: `any`, eq=, prefix=, suffix= or regex=";
-            let span = given.get(1).map_or_else(|| block.span.clone(), |second| block.place(second));
+            let span =
+                given.get(1).map_or_else(|| block.span.clone(), |second| block.place(second));
             self.push(Problem::new("bad-value", &span, message));
             return None;
         };
@@ -464,7 +545,9 @@ impl Checked {
 
     fn count_or_none(&self, name: &str) -> Option<u64> {
         match self.setting(name) {
-            Some(Setting::Time(value) | Setting::Size(value) | Setting::Count(value)) => Some(*value),
+            Some(Setting::Time(value) | Setting::Size(value) | Setting::Count(value)) => {
+                Some(*value)
+            }
             _ => None,
         }
     }
@@ -505,7 +588,11 @@ impl Checked {
         let settings = self.chosen(name).map_or(&[][..], |chosen| &chosen.settings);
         settings
             .iter()
-            .filter_map(|setting| if let Setting::Text(text) = setting { Some(text.as_str()) } else { None })
+            .filter_map(
+                |setting| {
+                    if let Setting::Text(text) = setting { Some(text.as_str()) } else { None }
+                },
+            )
             .collect()
     }
 }
@@ -525,7 +612,9 @@ fn method(block: &Checked) -> Method {
     };
     match block.word("mode") {
         "dynamic" => Method::Dynamic(by),
-        "predict" => Method::Predict { by, past_us: block.number("past"), ahead_us: block.number("ahead") },
+        "predict" => {
+            Method::Predict { by, past_us: block.number("past"), ahead_us: block.number("ahead") }
+        }
         "least" => Method::Least,
         // A key that is missing has been reported.
         "hash" => Method::Hash(split::key_of(block.text("key")).unwrap_or(Key::ClientIp)),

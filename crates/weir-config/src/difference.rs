@@ -28,14 +28,19 @@ pub(crate) fn lines(old: &Checked, new: &Checked) -> Vec<String> {
 fn blocks(old: &Checked, new: &Checked, outside: &str, here: &str, lines: &mut Vec<String>) {
     steps::add(1);
     options(old, new, &format!("{outside}~ {here}"), lines);
-    let inside = format!("{outside}{}", here.trim_end().to_owned() + if here.is_empty() { "" } else { ": " });
+    let inside = format!(
+        "{outside}{}",
+        here.trim_end().to_owned() + if here.is_empty() { "" } else { ": " }
+    );
     for block in old.block.blocks {
         let [before, after] = [old, new].map(|checked| checked.all(block.name).collect::<Vec<_>>());
         let Mates { of_new, gone } = Mates::new(&before, &after);
         lines.extend(gone.iter().map(|at| format!("{inside}- {}", written(before[*at]))));
         for (one, mate) in after.iter().zip(of_new) {
             match mate {
-                Mate::Known(at) => blocks(before[at], one, &inside, &format!("{} ", key(one)), lines),
+                Mate::Known(at) => {
+                    blocks(before[at], one, &inside, &format!("{} ", key(one)), lines)
+                }
                 Mate::Same => {}
                 Mate::Missing => lines.push(format!("{inside}+ {}", written(one))),
             }
@@ -46,10 +51,11 @@ fn blocks(old: &Checked, new: &Checked, outside: &str, here: &str, lines: &mut V
 /// Lists options with changed values; `begin` is the start of their lines.
 fn options(old: &Checked, new: &Checked, begin: &str, lines: &mut Vec<String>) {
     for row in old.block.rows() {
-        let [before, after] =
-            [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
+        let [before, after] = [old, new]
+            .map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
         if before.map(values) != after.map(values) {
-            let [before, after] = [before, after].map(|chosen| chosen.map_or_else(|| "none".to_owned(), shown));
+            let [before, after] =
+                [before, after].map(|chosen| chosen.map_or_else(|| "none".to_owned(), shown));
             lines.push(format!("{begin}{} {before} -> {after}", row.name));
         }
     }
@@ -79,7 +85,10 @@ impl Mates {
         let mut mates = Mates { of_new: vec![Mate::Missing; after.len()], gone: Vec::new() };
         let mut keys: HashMap<String, [Vec<usize>; 2]> = HashMap::new();
         for (side, blocks) in [before, after].into_iter().enumerate() {
-            blocks.iter().enumerate().for_each(|(at, one)| keys.entry(key(one)).or_default()[side].push(at));
+            blocks
+                .iter()
+                .enumerate()
+                .for_each(|(at, one)| keys.entry(key(one)).or_default()[side].push(at));
         }
         for [old, new] in keys.into_values() {
             match (&old[..], &new[..]) {
@@ -111,14 +120,18 @@ impl Mates {
 fn whole(checked: &Checked) -> String {
     steps::add(1);
     let mut text = heading(checked);
-    checked.options.iter().for_each(|chosen| text.extend(["\n", chosen.row.name, "\n", &values(chosen)]));
+    checked
+        .options
+        .iter()
+        .for_each(|chosen| text.extend(["\n", chosen.row.name, "\n", &values(chosen)]));
     checked.blocks.iter().for_each(|block| text.extend(["\n{", &whole(block), "\n}"]));
     text
 }
 
 /// Whether anything of a block was written.
 fn is_written(checked: &Checked) -> bool {
-    checked.options.iter().any(|chosen| chosen.span.is_some()) || checked.blocks.iter().any(is_written)
+    checked.options.iter().any(|chosen| chosen.span.is_some())
+        || checked.blocks.iter().any(is_written)
 }
 
 /// Returns the key of a block: its word, and the value directly behind it if the block may repeat.
@@ -130,16 +143,23 @@ fn key(checked: &Checked) -> String {
 /// Returns the word of a block and the value directly behind it.
 fn heading(checked: &Checked) -> String {
     let named_by = if checked.block.by_word { "" } else { checked.block.name };
-    let positional = |chosen: &&Chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name);
+    let positional =
+        |chosen: &&Chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name);
     let words = checked.options.iter().filter(positional).map(values);
-    std::iter::once(named_by.to_owned()).chain(words).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    std::iter::once(named_by.to_owned())
+        .chain(words)
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Returns a block on one line, as far as it was written.
 fn written(checked: &Checked) -> String {
     let mut out = heading(checked);
-    let positional = |chosen: &Chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name);
-    let named = checked.options.iter().filter(|chosen| chosen.span.is_some() && !positional(chosen));
+    let positional =
+        |chosen: &Chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name);
+    let named =
+        checked.options.iter().filter(|chosen| chosen.span.is_some() && !positional(chosen));
     let (mut inside, is_short) = (Vec::new(), checked.blocks.is_empty());
     for chosen in named {
         if is_short && chosen.settings.len() == 1 {
@@ -168,30 +188,45 @@ mod tests {
 
     /// Returns the lines between two texts that both have this beginning.
     fn between(old: &str, new: &str) -> Vec<String> {
-        let [old, new] =
-            [old, new].map(|text| parse(text, "weir.kdl").unwrap_or_else(|errors| panic!("{errors}")).tree);
+        let [old, new] = [old, new]
+            .map(|text| parse(text, "weir.kdl").unwrap_or_else(|errors| panic!("{errors}")).tree);
         old.difference(&new)
     }
 
     #[test]
     fn each_change_is_a_line() {
         let text = |more: &str, servers: &str, routes: &str| {
-            format!("listen \"127.0.0.1:8080\"\n{more}\nupstream \"app\" {{ {servers} }}\n{routes}\n")
+            format!(
+                "listen \"127.0.0.1:8080\"\n{more}\nupstream \"app\" {{ {servers} }}\n{routes}\n"
+            )
         };
-        let (a, b, all) = ("server \"127.0.0.1:1\"", "server \"127.0.0.1:2\" weight=80", "route { proxy \"app\" }");
+        let (a, b, all) = (
+            "server \"127.0.0.1:1\"",
+            "server \"127.0.0.1:2\" weight=80",
+            "route { proxy \"app\" }",
+        );
         let base = text("", a, all);
         assert_eq!(between(&base, &base), Vec::<String>::new());
         for (new, expected) in [
             (text("workers 3", a, all), "~ workers auto -> 3"),
-            (text("", &format!("{a}; {b}"), all), "upstream \"app\": + server \"127.0.0.1:2\" weight=80"),
+            (
+                text("", &format!("{a}; {b}"), all),
+                "upstream \"app\": + server \"127.0.0.1:2\" weight=80",
+            ),
             (
                 text("", "server \"127.0.0.1:1\" weight=80", all),
                 "upstream \"app\": ~ server \"127.0.0.1:1\" weight 50 -> 80",
             ),
             (text("client { head-timeout \"1s\" }", a, all), "~ client head-timeout 10s -> 1s"),
-            (text("", &format!("{a}; queue-size 7"), all), "~ upstream \"app\" queue-size 1000 -> 7"),
+            (
+                text("", &format!("{a}; queue-size 7"), all),
+                "~ upstream \"app\" queue-size 1000 -> 7",
+            ),
             (text("listen \"127.0.0.1:8081\"", a, all), "+ listen \"127.0.0.1:8081\""),
-            (text("upstream \"b\" { server \"127.0.0.1:3\"; }", a, all), "+ upstream \"b\" { server \"127.0.0.1:3\" }"),
+            (
+                text("upstream \"b\" { server \"127.0.0.1:3\"; }", a, all),
+                "+ upstream \"b\" { server \"127.0.0.1:3\" }",
+            ),
         ] {
             assert_eq!(
                 between(&base, &new).iter().map(|line| line.replace('"', "")).collect::<Vec<_>>(),
@@ -216,9 +251,15 @@ mod tests {
             &text("route host=\"b\" { proxy \"app\" }", secrets[1]),
         );
         assert!(lines.iter().any(|line| line.starts_with("- route")), "{lines:?}");
-        assert!(lines.iter().any(|line| line.starts_with("+ route") && line.contains("host=\"b\"")), "{lines:?}");
+        assert!(
+            lines.iter().any(|line| line.starts_with("+ route") && line.contains("host=\"b\"")),
+            "{lines:?}"
+        );
         assert!(lines.iter().any(|line| line.ends_with("secret *** -> ***")), "{lines:?}");
-        assert!(!lines.iter().any(|line| secrets.iter().any(|secret| line.contains(secret))), "{lines:?}");
+        assert!(
+            !lines.iter().any(|line| secrets.iter().any(|secret| line.contains(secret))),
+            "{lines:?}"
+        );
     }
 
     #[test]
@@ -226,8 +267,7 @@ mod tests {
         // Routes with conditions may occur twice.
         let route = "route { header \"x-a\" eq=\"1\"; proxy \"app\" }\n";
         let text = |count: usize| {
-            let rest =
-                "listen \"127.0.0.1:8080\"\nupstream \"app\" { server \"127.0.0.1:1\" }\nroute { proxy \"app\" }\n";
+            let rest = "listen \"127.0.0.1:8080\"\nupstream \"app\" { server \"127.0.0.1:1\" }\nroute { proxy \"app\" }\n";
             format!("{rest}{}", route.repeat(count))
         };
         for (before, after, sign) in [(2, 1, '-'), (1, 3, '+'), (0, 2, '+')] {

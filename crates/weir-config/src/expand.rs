@@ -32,14 +32,19 @@ pub(crate) fn expand(text: &str, option: &str, lookup: Lookup<'_>) -> Result<Str
         }
         out.push_str(&rest[..at]);
         let inside = &rest[at + 2..];
-        let close = inside.find('}').ok_or("`${` has no closing brace (write `$${` for a literal `${`)")?;
+        let close =
+            inside.find('}').ok_or("`${` has no closing brace (write `$${` for a literal `${`)")?;
         match &inside[..close] {
-            name if keeps_names && is_name(name) && lookup(name).is_none() => out.push_str(&format!("${{{name}}}")),
+            name if keeps_names && is_name(name) && lookup(name).is_none() => {
+                out.push_str(&format!("${{{name}}}"))
+            }
             name => out.push_str(&variable(name, lookup)?),
         }
         rest = &inside[close + 1..];
         if out.len() > EXPANDED_MAX {
-            return Err(format!("the value is longer than {EXPANDED_MAX} bytes after its variables were expanded"));
+            return Err(format!(
+                "the value is longer than {EXPANDED_MAX} bytes after its variables were expanded"
+            ));
         }
     }
     out.push_str(rest);
@@ -61,7 +66,9 @@ fn variable(inside: &str, lookup: Lookup<'_>) -> Result<String, String> {
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !valid {
-        return Err(format!("`{name}` is not the name of a variable (write `$${{` for a literal `${{`)"));
+        return Err(format!(
+            "`{name}` is not the name of a variable (write `$${{` for a literal `${{`)"
+        ));
     }
     // As in a shell, `:-` also replaces a variable that is set but empty.
     match (lookup(name), default) {
@@ -93,7 +100,10 @@ mod tests {
     #[test]
     fn variables_and_defaults() {
         assert_eq!(expand("${HOST}:80", "option", &lookup).unwrap(), "10.0.0.1:80");
-        assert_eq!(expand("${NONE:-a}${HOST:-b}${EMPTY:-c}${EMPTY}", "option", &lookup).unwrap(), "a10.0.0.1c");
+        assert_eq!(
+            expand("${NONE:-a}${HOST:-b}${EMPTY:-c}${EMPTY}", "option", &lookup).unwrap(),
+            "a10.0.0.1c"
+        );
         assert_eq!(expand("plain $HOST $", "option", &lookup).unwrap(), "plain $HOST $");
         assert_eq!(expand("${NONE:-}", "option", &lookup).unwrap(), "");
     }

@@ -34,7 +34,8 @@ const PLACES: [&str; 2] = ["weir.kdl", "/etc/weir/weir.kdl"];
 /// # Errors
 /// The user's fault: no file was named and none exists.
 pub fn find_path(argument: Option<&Path>) -> Result<PathBuf, Errors> {
-    let variable = std::env::var_os("WEIR_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let variable =
+        std::env::var_os("WEIR_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
     let named = argument.map(Path::to_path_buf).or(variable);
     let existing = || PLACES.iter().map(PathBuf::from).find(|path| path.exists());
     named.or_else(existing).ok_or_else(|| {
@@ -82,7 +83,9 @@ pub(crate) fn read_up_to(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let kind = file.metadata()?.file_type();
     if !kind.is_file() && !kind.is_dir() {
-        return Err(io::Error::other("it is a pipe, a socket or a device, and weir reads regular files only"));
+        return Err(io::Error::other(
+            "it is a pipe, a socket or a device, and weir reads regular files only",
+        ));
     }
     let mut bytes = Vec::new();
     // Reading a directory fails with an error of the operating system.
@@ -105,13 +108,18 @@ fn read_any(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let (mut file, mut bytes, begun) = (file.take(limit + 1), Vec::new(), Instant::now());
     loop {
         match file.read_to_end(&mut bytes) {
-            Ok(_) if bytes.is_empty() => return Err(io::Error::other("no program writes to this pipe or device")),
+            Ok(_) if bytes.is_empty() => {
+                return Err(io::Error::other("no program writes to this pipe or device"));
+            }
             Ok(_) => return Ok(bytes),
             Err(error) if error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PIPE_MAX => {
                 std::thread::sleep(PIPE_EVERY);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let why = format!("the writer of this pipe did not finish within {} s", PIPE_MAX.as_secs());
+                let why = format!(
+                    "the writer of this pipe did not finish within {} s",
+                    PIPE_MAX.as_secs()
+                );
                 return Err(io::Error::new(ErrorKind::TimedOut, why));
             }
             Err(error) => return Err(error),
@@ -120,10 +128,13 @@ fn read_any(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Box<Problem>> {
-    let unreadable = |error: io::Error| Box::new(Problem::of_file("unreadable", format!("can't be read: {error}")));
+    let unreadable = |error: io::Error| {
+        Box::new(Problem::of_file("unreadable", format!("can't be read: {error}")))
+    };
     let bytes = read_any(path, FILE_BYTES_MAX).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        let problem = Problem::of_file("too-large", format!("is larger than {FILE_BYTES_MAX} bytes"));
+        let problem =
+            Problem::of_file("too-large", format!("is larger than {FILE_BYTES_MAX} bytes"));
         return Err(Box::new(problem));
     }
     Ok(bytes)

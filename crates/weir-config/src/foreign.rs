@@ -29,25 +29,40 @@ const WORDS: [(&str, &[&str]); 3] = [
 ];
 
 /// The names for `weir import`.
-const PROGRAMS: [(&str, &str); 3] =
-    [("an nginx configuration", "nginx"), ("an HAProxy configuration", "haproxy"), ("a Caddyfile", "caddy")];
+const PROGRAMS: [(&str, &str); 3] = [
+    ("an nginx configuration", "nginx"),
+    ("an HAProxy configuration", "haproxy"),
+    ("a Caddyfile", "caddy"),
+];
 
 /// Returns the program that the configuration is for, if it is clearly one of these, and what to
 /// write instead.
 pub(crate) fn recognise(text: &str) -> Option<Problem> {
     if text.trim_start().starts_with('{') {
         let at = text.len() - text.trim_start().len();
-        let problem =
-            Problem::new("foreign", &(at..at + 1), "this looks like JSON, but the file's name does not end in .json");
-        return Some(problem.help("rename it to NAME.json: weir reads such files as JSON, and all others as KDL"));
+        let problem = Problem::new(
+            "foreign",
+            &(at..at + 1),
+            "this looks like JSON, but the file's name does not end in .json",
+        );
+        return Some(
+            problem.help(
+                "rename it to NAME.json: weir reads such files as JSON, and all others as KDL",
+            ),
+        );
     }
     let (what, span) = by_words(text).or_else(|| by_shape(text))?;
-    let problem =
-        Problem::new("foreign", &span, format!("this looks like {what}; weir's configuration is written in KDL"));
+    let problem = Problem::new(
+        "foreign",
+        &span,
+        format!("this looks like {what}; weir's configuration is written in KDL"),
+    );
     // The span begins with the first word.
     let word = text[span].split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
-    let label = habits::option(word)
-        .map_or_else(|| "because of this".to_owned(), |say| format!("because of this; in weir this is {say}"));
+    let label = habits::option(word).map_or_else(
+        || "because of this".to_owned(),
+        |say| format!("because of this; in weir this is {say}"),
+    );
     let program = PROGRAMS.iter().find(|(other, _)| *other == what);
     let help = program.map_or_else(
         || crate::START.to_owned(),
@@ -71,9 +86,13 @@ fn by_words(text: &str) -> Option<(&'static str, Span)> {
     WORDS.iter().find_map(|(what, words)| {
         let mut found: Vec<(&str, Span)> = Vec::new();
         for (line, span) in lines(text) {
-            let word = line.split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
+            let word =
+                line.split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
             // Such words have no quotes behind them; in weir's configuration they would.
-            if words.contains(&word) && !line.contains('"') && found.iter().all(|(other, _)| *other != word) {
+            if words.contains(&word)
+                && !line.contains('"')
+                && found.iter().all(|(other, _)| *other != word)
+            {
                 found.push((word, span));
             }
         }
@@ -93,7 +112,9 @@ fn by_shape(text: &str) -> Option<(&'static str, Span)> {
             toml.push(span);
         }
     }
-    let most = |lines: Vec<Span>| (lines.len() > 1 && lines.len() * 3 > all * 2).then(|| lines.into_iter().next())?;
+    let most = |lines: Vec<Span>| {
+        (lines.len() > 1 && lines.len() * 3 > all * 2).then(|| lines.into_iter().next())?
+    };
     let yaml = most(yaml).map(|span| ("YAML", span));
     yaml.or_else(|| most(toml).map(|span| ("TOML", span)))
 }
@@ -110,7 +131,10 @@ fn is_toml(line: &str) -> bool {
 }
 
 fn is_key(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]
@@ -123,7 +147,10 @@ mod tests {
     #[test]
     fn others_are_recognised() {
         for (text, what) in [
-            ("server {\n  listen 80;\n  location / {\n    proxy_pass http://app;\n  }\n}\n", "nginx"),
+            (
+                "server {\n  listen 80;\n  location / {\n    proxy_pass http://app;\n  }\n}\n",
+                "nginx",
+            ),
             ("frontend a\n  bind :80\n  mode http\n", "HAProxy"),
             ("example.com {\n\treverse_proxy localhost:9000\n}\n", "Caddyfile"),
             ("listen: 127.0.0.1:80\nupstream:\n  - server: a:1\n", "YAML"),

@@ -59,7 +59,8 @@ impl Forward {
             [] => String::new(),
             list => format!(" {name}={}", literal(&list.join(","))),
         };
-        let (clients, ports) = (criterion("client", &self.clients), criterion("port", &self.allow_ports));
+        let (clients, ports) =
+            (criterion("client", &self.clients), criterion("port", &self.allow_ports));
         let addresses = criterion("address", &self.allow_addresses);
         let names = values(&self.allow_names);
         let mut rules = Vec::new();
@@ -108,13 +109,19 @@ mod tests {
 
     fn policy(flags: &Forward) -> Policy {
         let text = flags.to_kdl();
-        parse(&text, "forward").unwrap_or_else(|errors| panic!("{errors}\n{text}")).plan.forward.unwrap().policy
+        parse(&text, "forward")
+            .unwrap_or_else(|errors| panic!("{errors}\n{text}"))
+            .plan
+            .forward
+            .unwrap()
+            .policy
     }
 
     fn verdict(policy: &Policy, host: &str, port: u16, address: &str) -> Result<(), Refusal> {
         let client = "10.0.0.7".parse().unwrap();
         let host = host.as_bytes();
-        let wanted = Wanted { host, literal: None, port, method: b"CONNECT", client, user: None, wall_s: 0 };
+        let wanted =
+            Wanted { host, literal: None, port, method: b"CONNECT", client, user: None, wall_s: 0 };
         policy.check(&wanted).and_then(|()| policy.check_address(&wanted, address.parse().unwrap()))
     }
 
@@ -125,8 +132,11 @@ mod tests {
 
     #[test]
     fn addresses_and_ports_add_up() {
-        let both =
-            Forward { allow_addresses: list(&["10.0.0.0/8"]), allow_ports: list(&["22", "8000-8009"]), ..flags() };
+        let both = Forward {
+            allow_addresses: list(&["10.0.0.0/8"]),
+            allow_ports: list(&["22", "8000-8009"]),
+            ..flags()
+        };
         let policy = policy(&both);
         for (port, address, expected) in [
             (443, "10.0.0.1", Ok(())),
@@ -168,14 +178,21 @@ mod tests {
             ..flags()
         };
         for port in [443, 22] {
-            assert_eq!(verdict(&policy(&others), "a.example", port, "10.0.0.1"), Err(Refusal::Rule));
+            assert_eq!(
+                verdict(&policy(&others), "a.example", port, "10.0.0.1"),
+                Err(Refusal::Rule)
+            );
         }
     }
 
     #[test]
     fn text_from_the_command_line_stays_text() {
         let hostile = "x\" } listen \"0.0.0.0:1\"; ${HOME}\n";
-        let forward = Forward { listen: list(&[hostile]), deny_names: list(&[hostile]), ..Forward::default() };
+        let forward = Forward {
+            listen: list(&[hostile]),
+            deny_names: list(&[hostile]),
+            ..Forward::default()
+        };
         let errors = parse(&forward.to_kdl(), "forward").unwrap_err();
         assert_eq!(errors.count(), 2, "{errors}");
     }

@@ -16,7 +16,9 @@ pub fn config(data: &[u8]) {
     let variables = |name: &str| (name == "V").then(|| "1${V}".to_owned());
     for name in ["fuzz.kdl", "fuzz.json"] {
         match parse_in(&text, name, World { variables: &variables, ..WORLD }) {
-            Err(errors) => assert!(!errors.render(false, 80).is_empty() && !errors.to_json().is_null()),
+            Err(errors) => {
+                assert!(!errors.render(false, 80).is_empty() && !errors.to_json().is_null())
+            }
             Ok(config) => assert_reads_back(&config),
         }
     }
@@ -38,7 +40,11 @@ pub fn units(data: &[u8]) {
     if let Ok(bytes) = size {
         assert_eq!(parse_size(&size_text(bytes)), Ok(bytes));
     }
-    for (is, what) in [(shield::rate(&text), "rate"), (shield::by(&text), "by"), (shield::statuses(&text), "status")] {
+    for (is, what) in [
+        (shield::rate(&text), "rate"),
+        (shield::by(&text), "by"),
+        (shield::statuses(&text), "status"),
+    ] {
         let Ok(canonical) = is else { continue };
         let again = match what {
             "rate" => shield::rate(&canonical),
@@ -49,13 +55,20 @@ pub fn units(data: &[u8]) {
         match what {
             "rate" => {
                 let (count, us) = shield::rate_of(&canonical).expect("a canonical rate");
-                assert!((1..=1_000_000).contains(&count) && [1, 60, 3600].contains(&(us / 1_000_000)), "{text:?}");
+                assert!(
+                    (1..=1_000_000).contains(&count) && [1, 60, 3600].contains(&(us / 1_000_000)),
+                    "{text:?}"
+                );
             }
             "by" => {
                 let count = canonical.split(',').filter(|word| *word != "all").count();
                 assert_eq!(shield::parts_of(&canonical).len(), count, "{text:?}");
             }
-            _ => assert_eq!(shield::statuses_of(&canonical).len(), canonical.split(',').count(), "{text:?}"),
+            _ => assert_eq!(
+                shield::statuses_of(&canonical).len(),
+                canonical.split(',').count(),
+                "{text:?}"
+            ),
         }
     }
 }
@@ -65,8 +78,9 @@ fn summed(text: &str, scale: fn(&str) -> Option<u128>, several: bool) -> Option<
     let (mut rest, mut sum, mut count) = (text, 0u128, 0);
     while !rest.is_empty() {
         let digits = rest.find(|letter: char| !letter.is_ascii_digit()).filter(|at| *at > 0)?;
-        let end =
-            rest[digits..].find(|letter: char| !letter.is_ascii_alphabetic()).map_or(rest.len(), |at| digits + at);
+        let end = rest[digits..]
+            .find(|letter: char| !letter.is_ascii_alphabetic())
+            .map_or(rest.len(), |at| digits + at);
         let number = rest[..digits].trim_start_matches('0');
         let number: u128 = if number.is_empty() { 0 } else { number.parse::<u64>().ok()?.into() };
         sum = sum.checked_add(number.checked_mul(scale(&rest[digits..end])?)?)?;
@@ -118,7 +132,8 @@ pub(crate) fn check(text: &str) -> Result<Config, Errors> {
     parse_in(text, "imported.kdl", WORLD)
 }
 
-const WORLD: World<'static> = World { variables: &|_| None, read: &any_file, experts: Experts::NOBODY };
+const WORLD: World<'static> =
+    World { variables: &|_| None, read: &any_file, experts: Experts::NOBODY };
 
 /// Every file can be read and contains one name.
 fn any_file(_: &Path) -> io::Result<Vec<u8>> {
@@ -128,8 +143,11 @@ fn any_file(_: &Path) -> io::Result<Vec<u8>> {
 /// Panics unless both printed forms give the same plan and the same print.
 pub fn assert_reads_back(config: &Config) {
     let plan = format!("{:?} {:?} {:?}", config.plan, config.workers, config.io);
-    for (name, text) in [("printed.kdl", config.tree.to_kdl()), ("printed.json", config.tree.to_json())] {
-        let again = parse_in(&text, name, WORLD).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    for (name, text) in
+        [("printed.kdl", config.tree.to_kdl()), ("printed.json", config.tree.to_json())]
+    {
+        let again =
+            parse_in(&text, name, WORLD).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
         assert_eq!(plan, format!("{:?} {:?} {:?}", again.plan, again.workers, again.io), "{text}");
         assert_eq!(config.tree.to_kdl(), again.tree.to_kdl(), "{text}");
     }

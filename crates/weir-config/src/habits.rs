@@ -8,8 +8,14 @@ use crate::units::parse_size;
 /// underscores.
 const OPTIONS: &[(&[&str], &str)] = &[
     (&["worker_processes", "nbthread", "nbproc", "worker_threads"], "`workers N` at the top"),
-    (&["proxy_protocol", "accept_proxy", "accept_proxy_protocol"], "`proxy-protocol #true` in `listen`"),
-    (&["bind_to_device", "bindtodevice", "so_bindtodevice"], "`device \"eth1\"` in `listen` or `upstream`"),
+    (
+        &["proxy_protocol", "accept_proxy", "accept_proxy_protocol"],
+        "`proxy-protocol #true` in `listen`",
+    ),
+    (
+        &["bind_to_device", "bindtodevice", "so_bindtodevice"],
+        "`device \"eth1\"` in `listen` or `upstream`",
+    ),
     (&["sndbuf", "so_sndbuf"], "`send-buffer \"1MiB\"` in `listen` or `upstream`"),
     (&["rcvbuf", "so_rcvbuf"], "`receive-buffer \"1MiB\"` in `listen` or `upstream`"),
     (&["tos", "set_tos", "ip_tos"], "`dscp \"af21\"` in `listen` or `upstream`"),
@@ -17,7 +23,14 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["send_proxy", "send_proxy_v2"], "`proxy-protocol \"v2\"` in `upstream`"),
     (&["worker_connections", "maxconn"], "`connections N` in `client`"),
     (
-        &["limit_req", "limit_req_zone", "limit_conn", "limit_conn_zone", "rate_limit", "ratelimit"],
+        &[
+            "limit_req",
+            "limit_req_zone",
+            "limit_conn",
+            "limit_conn_zone",
+            "rate_limit",
+            "ratelimit",
+        ],
         "`shield { limit \"rate\" count=\"requests\" rate=\"200/s\" burst=200; }` at the top",
     ),
     (&["frontend", "bind", "entrypoints", "entry_points"], "`listen \"ADDRESS:PORT\"` at the top"),
@@ -29,9 +42,20 @@ const OPTIONS: &[(&[&str], &str)] = &[
         &["proxy_pass", "reverse_proxy", "default_backend", "use_backend", "proxy_to", "handle"],
         "`route { proxy \"NAME\"; }`, and an `upstream \"NAME\"` with the servers",
     ),
-    (&["location", "handle_path", "path_prefix", "pathprefix"], "`route path=\"/PATH\" { proxy \"NAME\"; }`"),
     (
-        &["return", "redir", "http_request", "static_response", "redirectscheme", "redirectregex", "errorloc"],
+        &["location", "handle_path", "path_prefix", "pathprefix"],
+        "`route path=\"/PATH\" { proxy \"NAME\"; }`",
+    ),
+    (
+        &[
+            "return",
+            "redir",
+            "http_request",
+            "static_response",
+            "redirectscheme",
+            "redirectregex",
+            "errorloc",
+        ],
         "`redirect \"https://HOST/PATH\"` or `respond 404 \"TEXT\"` in `route`",
     ),
     (
@@ -61,7 +85,10 @@ const OPTIONS: &[(&[&str], &str)] = &[
         ],
         "`answer { set \"NAME\" \"VALUE\"; }` in `route`",
     ),
-    (&["proxy_hide_header", "more_clear_headers", "del_header"], "`answer { remove \"NAME\"; }` in `route`"),
+    (
+        &["proxy_hide_header", "more_clear_headers", "del_header"],
+        "`answer { remove \"NAME\"; }` in `route`",
+    ),
     (
         &["cors", "access_control_allow_origin", "accesscontrolalloworiginlist"],
         "`answer { set \"Access-Control-Allow-Origin\" \"https://HOST\"; }` in `route`, and a `route methods=\"OPTIONS\"` with \
@@ -91,7 +118,10 @@ const OPTIONS: &[(&[&str], &str)] = &[
         ],
         "`strip-prefix \"/PATH\"` or `rewrite \"REGEX\" \"PATH\"` in `route`",
     ),
-    (&["error_pages", "errorfile", "handle_errors", "errors"], "`error-page 502 file=\"FILE\"` in `route`"),
+    (
+        &["error_pages", "errorfile", "handle_errors", "errors"],
+        "`error-page 502 file=\"FILE\"` in `route`",
+    ),
     (
         &[
             "proxy_cache",
@@ -104,18 +134,27 @@ const OPTIONS: &[(&[&str], &str)] = &[
         ],
         "`cache { ttl \"1h\"; }` in `route`, and `cache { size \"1GiB\"; }` at the top",
     ),
-    (&["split_clients", "weighted", "canary", "mirror_percent"], "`split \"UPSTREAM\" percent=5` in `route`"),
+    (
+        &["split_clients", "weighted", "canary", "mirror_percent"],
+        "`split \"UPSTREAM\" percent=5` in `route`",
+    ),
     (
         &["server_template", "resolvers", "dynamic"],
         "`server \"NAME:PORT\"` in `upstream`: a name expands to all its addresses",
     ),
-    (&["stream", "layer4", "tcprouters"], "`tcp { listen \"ADDRESS:PORT\"; proxy \"NAME\"; }` at the top"),
+    (
+        &["stream", "layer4", "tcprouters"],
+        "`tcp { listen \"ADDRESS:PORT\"; proxy \"NAME\"; }` at the top",
+    ),
     (&["ssl_preread", "req_ssl_sni", "hostsni"], "`sni \"NAME\" { proxy \"NAME\"; }` in `tcp`"),
     (
         &["default_server", "backend_default"],
         "`route { proxy \"NAME\"; }` without `host`, which takes requests that no other route matches",
     ),
-    (&["http2_max_concurrent_streams", "maxconcurrentstreams"], "`http2 { streams 100; }` in `client`"),
+    (
+        &["http2_max_concurrent_streams", "maxconcurrentstreams"],
+        "`http2 { streams 100; }` in `client`",
+    ),
     (&["accesslog", "access_logs"], "`access-log \"PATH\"` at the top"),
     (&["server_name", "hosts", "domain"], "`route host=\"NAME\" { proxy \"NAME\"; }`"),
     (&["limit_except"], "`route methods=\"GET,HEAD\" { proxy \"NAME\"; }`"),
@@ -124,23 +163,44 @@ const OPTIONS: &[(&[&str], &str)] = &[
         "`connections-min` and `connections` of a `server`; weir keeps connections open by default",
     ),
     (
-        &["so_keepalive", "proxy_socket_keepalive", "tcpka", "clitcpka", "srvtcpka", "tcp_keepalives"],
+        &[
+            "so_keepalive",
+            "proxy_socket_keepalive",
+            "tcpka",
+            "clitcpka",
+            "srvtcpka",
+            "tcp_keepalives",
+        ],
         "`tcp-keepalive` of a `listen` or an `upstream`",
     ),
-    (&["keepalive_timeout", "timeout_client", "timeout_http_keep_alive", "idle_timeout"], "`idle-timeout` in `client`"),
+    (
+        &["keepalive_timeout", "timeout_client", "timeout_http_keep_alive", "idle_timeout"],
+        "`idle-timeout` in `client`",
+    ),
     (&["client_max_body_size", "request_body", "max_size"], "`body-limit` in `client`"),
     (
-        &["large_client_header_buffers", "client_header_buffer_size", "tune.bufsize", "max_header_size"],
+        &[
+            "large_client_header_buffers",
+            "client_header_buffer_size",
+            "tune.bufsize",
+            "max_header_size",
+        ],
         "`head-limit` and `line-limit` in `client`",
     ),
-    (&["client_header_timeout", "timeout_http_request", "read_header_timeout"], "`head-timeout` in `client`"),
+    (
+        &["client_header_timeout", "timeout_http_request", "read_header_timeout"],
+        "`head-timeout` in `client`",
+    ),
     (&["client_body_timeout", "read_body_timeout"], "`body-timeout` in `client`"),
     (&["send_timeout", "write_timeout"], "`send-timeout` in `client`"),
     (
         &["set_real_ip_from", "real_ip_header", "forwardedheaders", "client_ip_headers"],
         "`trusted-proxies` and `client-address` in `client`",
     ),
-    (&["proxy_connect_timeout", "timeout_connect", "dial_timeout"], "`connect-timeout` in `upstream`"),
+    (
+        &["proxy_connect_timeout", "timeout_connect", "dial_timeout"],
+        "`connect-timeout` in `upstream`",
+    ),
     (
         &["proxy_read_timeout", "proxy_send_timeout", "timeout_server", "proxy_timeout"],
         "`forward-timeout` and `answer-timeout` in `upstream`",
@@ -150,12 +210,24 @@ const OPTIONS: &[(&[&str], &str)] = &[
         "`forward-timeout` in `upstream`",
     ),
     (&["read_timeout"], "`answer-timeout` in `upstream`"),
-    (&["proxy_request_buffering", "http_buffer_request", "request_buffers"], "`request-buffering` in `route`"),
     (
-        &["proxy_next_upstream", "proxy_next_upstream_tries", "retries", "redispatch", "lb_try_duration"],
+        &["proxy_request_buffering", "http_buffer_request", "request_buffers"],
+        "`request-buffering` in `route`",
+    ),
+    (
+        &[
+            "proxy_next_upstream",
+            "proxy_next_upstream_tries",
+            "retries",
+            "redispatch",
+            "lb_try_duration",
+        ],
         "`forward-retries` in `upstream`",
     ),
-    (&["max_fails", "fail_timeout", "observe", "on_error"], "`failover \"5xx\" limit=10 window=\"10s\"` in `upstream`"),
+    (
+        &["max_fails", "fail_timeout", "observe", "on_error"],
+        "`failover \"5xx\" limit=10 window=\"10s\"` in `upstream`",
+    ),
     (
         &["health_check", "httpchk", "http_check", "check", "health_uri", "health_path"],
         "`health { path \"/\"; }` in `upstream`",
@@ -172,7 +244,10 @@ const OPTIONS: &[(&[&str], &str)] = &[
         "`listen \"ADDRESS:PORT\" { tls { certificate \"FILE\" key=\"FILE\"; } }`",
     ),
     (&["ssl_protocols", "ssl_min_ver", "minversion"], "`min-version` of `tls`"),
-    (&["ssl_client_certificate", "ssl_verify_client", "ca_file"], "`client-auth` and `client-ca` of `tls` in `listen`"),
+    (
+        &["ssl_client_certificate", "ssl_verify_client", "ca_file"],
+        "`client-auth` and `client-ca` of `tls` in `listen`",
+    ),
     (&["ssl_crl", "crl_file"], "`client-crl` of `tls` in `listen`"),
     (
         &["ssl_session_tickets", "tls_ticket_keys", "ssl_session_ticket_key"],
@@ -180,7 +255,10 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (&["ssl_stapling", "ssl_stapling_file"], "`certificate \"FILE\" ocsp=\"FILE\"` in `tls`"),
     (&["strict_sni", "snistrict", "ssl_reject_handshake"], "`strict-sni` of `tls` in `listen`"),
-    (&["proxy_ssl_name", "sni_name", "servername", "tls_server_name"], "`tls name=\"NAME\"` in `upstream`"),
+    (
+        &["proxy_ssl_name", "sni_name", "servername", "tls_server_name"],
+        "`tls name=\"NAME\"` in `upstream`",
+    ),
     (
         &["proxy_ssl_certificate", "proxy_ssl_certificate_key", "tls_client_auth"],
         "`tls certificate=\"FILE\" key=\"FILE\"` in `upstream`",
@@ -190,13 +268,22 @@ const OPTIONS: &[(&[&str], &str)] = &[
         &["hard_stop_after", "worker_shutdown_timeout", "grace_period", "shutdown_delay"],
         "`shutdown { drain \"30s\"; }` at the top",
     ),
-    (&["interval_check", "health_interval", "inter"], "`health { interval \"5s\"; }` in `upstream`"),
-    (&["health_status", "http_check_expect", "expect_status"], "`health { expect-status \"200\"; }` in `upstream`"),
+    (
+        &["interval_check", "health_interval", "inter"],
+        "`health { interval \"5s\"; }` in `upstream`",
+    ),
+    (
+        &["health_status", "http_check_expect", "expect_status"],
+        "`health { expect-status \"200\"; }` in `upstream`",
+    ),
     (
         &["proxy_ssl_verify", "proxy_ssl_trusted_certificate", "tls_insecure_skip_verify"],
         "`tls verify=#true ca=\"FILE\"` in `upstream`",
     ),
-    (&["log_format", "option_httplog", "httplog"], "`access-log \"PATH\" format=\"...\"` at the top"),
+    (
+        &["log_format", "option_httplog", "httplog"],
+        "`access-log \"PATH\" format=\"...\"` at the top",
+    ),
     (
         &["stub_status", "stats", "status_page"],
         "`metrics \"127.0.0.1:9100\"` at the top, which also serves a page, or `weir status`",
@@ -215,25 +302,55 @@ const PLACED: &[(&str, &[&str], &str)] = &[
     ("tls", &[""], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
     ("key", &["listen"], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
     ("cert", &["listen", "", "route"], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
-    ("certificate", &["listen", "", "route"], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
-    ("header", &["", "upstream", "server", "request"], "`request { set \"NAME\" \"VALUE\"; }` in `route`"),
+    (
+        "certificate",
+        &["listen", "", "route"],
+        "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`",
+    ),
+    (
+        "header",
+        &["", "upstream", "server", "request"],
+        "`request { set \"NAME\" \"VALUE\"; }` in `route`",
+    ),
     ("header", &["answer"], "`answer { set \"NAME\" \"VALUE\"; }` in `route`"),
     ("weight", &["upstream"], "`server \"HOST:PORT\" weight=5` in `upstream`"),
     ("backup", &["upstream"], "`server \"HOST:PORT\" backup=#true` in `upstream`"),
     ("proxy", &["", "listen"], "`route { proxy \"NAME\"; }` at the top"),
     ("http2", &["listen"], "`protocols` in `listen`, where HTTP/2 is offered with `tls` anyway"),
-    ("resolver", &["", "upstream", "server"], "`discovery { resolver \"ADDRESS:53\"; }` at the top"),
+    (
+        "resolver",
+        &["", "upstream", "server"],
+        "`discovery { resolver \"ADDRESS:53\"; }` at the top",
+    ),
     ("log", &["", "route", "listen", "client"], "`access-log \"PATH\"` at the top"),
 ];
 
 /// Features that weir does not have, or that are automatic, with a sentence about it.
 const ABSENT: &[(&[&str], &str)] = &[
     (
-        &["root", "alias", "file_server", "index", "autoindex", "try_files", "static", "browse", "fileserver"],
+        &[
+            "root",
+            "alias",
+            "file_server",
+            "index",
+            "autoindex",
+            "try_files",
+            "static",
+            "browse",
+            "fileserver",
+        ],
         "weir serves no files yet, except those of `respond file=` and `error-page`: put a file server behind it",
     ),
     (
-        &["fastcgi_pass", "php_fastcgi", "fastcgi", "fastcgi_param", "uwsgi_pass", "scgi_pass", "memcached_pass"],
+        &[
+            "fastcgi_pass",
+            "php_fastcgi",
+            "fastcgi",
+            "fastcgi_param",
+            "uwsgi_pass",
+            "scgi_pass",
+            "memcached_pass",
+        ],
         "weir speaks only HTTP to servers, not FastCGI, uwsgi or SCGI yet: put a web server between them",
     ),
     (
@@ -266,7 +383,10 @@ const ABSENT: &[(&[&str], &str)] = &[
         &["map", "geo", "if", "acl", "vars", "lua", "js_content", "perl"],
         "weir has no conditions of this kind: write one `route` for each case",
     ),
-    (&["sub_filter", "replace_filter", "replace_response"], "weir does not change the content of responses"),
+    (
+        &["sub_filter", "replace_filter", "replace_response"],
+        "weir does not change the content of responses",
+    ),
     (&["mirror", "mirroring", "shadow"], "weir does not copy requests to a second server"),
     (&["http3", "quic", "alt_svc"], "weir does not speak HTTP/3 yet"),
     (
@@ -334,23 +454,52 @@ const ABSENT: &[(&[&str], &str)] = &[
 ];
 
 /// The option that a value without a name belongs to, in a block that takes none.
-const NAMED: &[(&str, &str)] = &[("health", "path"), ("sticky", "cookie"), ("user", "group"), ("shutdown", "drain")];
+const NAMED: &[(&str, &str)] =
+    &[("health", "path"), ("sticky", "cookie"), ("user", "group"), ("shutdown", "drain")];
 
 /// Values in other programs, with weir's value and how it is written.
 const VALUES: &[(&[&str], &str, &str)] = &[
     (
-        &["round_robin", "roundrobin", "static_rr", "rr", "wrr", "weighted", "weighted_round_robin"],
+        &[
+            "round_robin",
+            "roundrobin",
+            "static_rr",
+            "rr",
+            "wrr",
+            "weighted",
+            "weighted_round_robin",
+        ],
         "ratio",
         "`ratio`, which takes turns by weight and is the default",
     ),
     (
-        &["least_conn", "leastconn", "least_connections", "least_requests", "least_request", "random_choose"],
+        &[
+            "least_conn",
+            "leastconn",
+            "least_connections",
+            "least_requests",
+            "least_request",
+            "random_choose",
+        ],
         "least",
         "`least`",
     ),
-    (&["least_time", "ewma", "peak_ewma", "p2c"], "dynamic", "`dynamic`, by weight and response time, or `least`"),
     (
-        &["ip_hash", "iphash", "source", "client_ip_hash", "uri_hash", "ring_hash", "consistent", "maglev"],
+        &["least_time", "ewma", "peak_ewma", "p2c"],
+        "dynamic",
+        "`dynamic`, by weight and response time, or `least`",
+    ),
+    (
+        &[
+            "ip_hash",
+            "iphash",
+            "source",
+            "client_ip_hash",
+            "uri_hash",
+            "ring_hash",
+            "consistent",
+            "maglev",
+        ],
         "hash",
         "`hash` with a key, such as `balance \"hash\" key=\"client-ip\"`",
     ),
@@ -367,7 +516,8 @@ pub(crate) fn option(word: &str) -> Option<&'static str> {
 /// has one for this block.
 pub(crate) fn help(word: &str, block: &str, is_known: bool) -> Option<String> {
     let plain = underscored(word);
-    let placed = PLACED.iter().find(|(other, blocks, _)| *other == plain && blocks.contains(&block));
+    let placed =
+        PLACED.iter().find(|(other, blocks, _)| *other == plain && blocks.contains(&block));
     if let Some((.., say)) = placed {
         return Some(format!("in weir this is {say}"));
     }
@@ -375,7 +525,9 @@ pub(crate) fn help(word: &str, block: &str, is_known: bool) -> Option<String> {
         return None;
     }
     let absent = ABSENT.iter().find(|(words, _)| words.contains(&plain.as_str()));
-    option(word).map(|say| format!("in weir this is {say}")).or_else(|| absent.map(|(_, say)| (*say).to_owned()))
+    option(word)
+        .map(|say| format!("in weir this is {say}"))
+        .or_else(|| absent.map(|(_, say)| (*say).to_owned()))
 }
 
 /// Returns what to write in place of a value without a name in this block. `word`: the name of the
@@ -400,9 +552,9 @@ pub(crate) fn named(block: &str, word: &str, value: &str, name: Option<&str>) ->
 /// Returns what to do instead of setting an option to this value.
 pub(crate) fn instead(option: &str, value: &str) -> Option<&'static str> {
     match (option, value) {
-        ("weight", "0") => {
-            Some("`weir server drain` stops new requests to a server; `backup=#true` uses it only when the others fail")
-        }
+        ("weight", "0") => Some(
+            "`weir server drain` stops new requests to a server; `backup=#true` uses it only when the others fail",
+        ),
         _ => None,
     }
 }
@@ -466,14 +618,20 @@ mod tests {
         words_of(&DOCUMENT, &mut known);
         let placed = PLACED.iter().map(|(.., say)| say);
         for say in OPTIONS.iter().chain(ABSENT).map(|(_, say)| say).chain(placed) {
-            for quoted in say.split('`').skip(1).step_by(2).filter(|quoted| !quoted.starts_with("weir ")) {
+            for quoted in
+                say.split('`').skip(1).step_by(2).filter(|quoted| !quoted.starts_with("weir "))
+            {
                 let word = quoted.split([' ', '=']).next().unwrap_or_default();
                 assert!(known.contains(&word) || word == "ratio", "{word} in {say}");
             }
         }
         for (block, option) in NAMED {
-            let found = DOCUMENT.blocks.iter().flat_map(|block| std::iter::once(block).chain(block.blocks));
-            assert!(found.filter(|found| found.name == *block).any(|found| found.row(option).is_some()), "{block}");
+            let found =
+                DOCUMENT.blocks.iter().flat_map(|block| std::iter::once(block).chain(block.blocks));
+            assert!(
+                found.filter(|found| found.name == *block).any(|found| found.row(option).is_some()),
+                "{block}"
+            );
         }
         assert_eq!(value("RoundRobin", &["ratio", "least"]), Some(VALUES[0].2));
         assert_eq!(value("roundrobin", &["off"]), None);

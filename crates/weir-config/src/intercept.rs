@@ -36,7 +36,8 @@ impl Interception {
                 let _ = writeln!(out, "{name} {}", literal(value));
             }
         }
-        let (http, plain): (Vec<u16>, Vec<u16>) = self.ports.iter().partition(|port| self.http_ports.contains(port));
+        let (http, plain): (Vec<u16>, Vec<u16>) =
+            self.ports.iter().partition(|port| self.http_ports.contains(port));
         if !http.is_empty() {
             // A server that sees a proxy may respond differently, and the client has not asked for
             // a proxy. The server gets what was sent.
@@ -56,14 +57,19 @@ impl Interception {
 
     fn listeners(&self, ports: &[u16], indent: &str, out: &mut String) {
         let hosts: &[&str] = if self.ipv6 { &["0.0.0.0", "[::]"] } else { &["0.0.0.0"] };
-        let options: String = self.client.iter().map(|(name, value)| format!(" {name}={}", literal(value))).collect();
-        for (port, host) in ports.iter().flat_map(|port| hosts.iter().map(move |host| (port, host))) {
+        let options: String =
+            self.client.iter().map(|(name, value)| format!(" {name}={}", literal(value))).collect();
+        for (port, host) in ports.iter().flat_map(|port| hosts.iter().map(move |host| (port, host)))
+        {
             let _ = writeln!(out, "{indent}listen \"{host}:{port}\" transparent=#true{options}");
         }
     }
 
     fn upstream(&self, name: &str, out: &mut String) {
-        let _ = writeln!(out, "upstream \"{name}\" {{\n    server \"original-destination\"\n    source \"client\"");
+        let _ = writeln!(
+            out,
+            "upstream \"{name}\" {{\n    server \"original-destination\"\n    source \"client\""
+        );
         for (name, value) in &self.server {
             let _ = writeln!(out, "    {name} {}", literal(value));
         }
@@ -98,25 +104,48 @@ mod tests {
         let least = Interception { ports: vec![8080], ipv6: false, ..Interception::default() };
         for asked in [all.clone(), least, http(&[80]), http(&[80, 443])] {
             let text = asked.to_kdl();
-            let config = crate::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{text}\n{errors}"));
-            assert_eq!(config.plan.listeners.len(), if asked.ipv6 { 2 } else { 1 } * asked.ports.len());
+            let config =
+                crate::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+            assert_eq!(
+                config.plan.listeners.len(),
+                if asked.ipv6 { 2 } else { 1 } * asked.ports.len()
+            );
             assert!(config.plan.listeners.iter().all(|listener| listener.transparent));
             let is_all = asked.ipv6;
-            let of = |tuning: &Option<Arc<Tuning>>, option| tuning.as_ref().and_then(|tuning| tuning.get(option));
+            let of = |tuning: &Option<Arc<Tuning>>, option| {
+                tuning.as_ref().and_then(|tuning| tuning.get(option))
+            };
             for listener in &config.plan.listeners {
-                assert_eq!(listener.congestion, Congestion::new(is_all.then_some("bbr").into_iter()));
+                assert_eq!(
+                    listener.congestion,
+                    Congestion::new(is_all.then_some("bbr").into_iter())
+                );
                 assert_eq!(of(&listener.tuning, Tunable::Mss), is_all.then_some(1200));
             }
-            let read = config.plan.listeners.iter().filter(|listener| listener.serves == Serves::Reverse).count();
+            let read = config
+                .plan
+                .listeners
+                .iter()
+                .filter(|listener| listener.serves == Serves::Reverse)
+                .count();
             assert_eq!(read, 2 * asked.http_ports.len());
             for upstream in &config.plan.upstreams {
                 let dial = &upstream.dial;
-                assert_eq!(dial.congestion, Congestion::new(["cubic"].into_iter().filter(|_| is_all)));
+                assert_eq!(
+                    dial.congestion,
+                    Congestion::new(["cubic"].into_iter().filter(|_| is_all))
+                );
                 assert_eq!(of(&dial.tuning, Tunable::MaxRate), is_all.then_some(2_500_000));
                 assert!(upstream.is_destination() && dial.source == Source::Client);
-                assert_eq!(upstream.pool, if upstream.name == "requests" { Pool::Pinned } else { Pool::Tcp });
+                assert_eq!(
+                    upstream.pool,
+                    if upstream.name == "requests" { Pool::Pinned } else { Pool::Tcp }
+                );
             }
-            assert_eq!((config.plan.access_log.is_some(), config.plan.client.via), (read > 0, read == 0));
+            assert_eq!(
+                (config.plan.access_log.is_some(), config.plan.client.via),
+                (read > 0, read == 0)
+            );
         }
         let wrong = Interception { server: vec![("congestion", "B\"R".to_owned())], ..all };
         assert!(crate::parse(&wrong.to_kdl(), "(test)").is_err());

@@ -30,7 +30,12 @@ pub(crate) fn read(text: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) 
 }
 
 /// Reads an array of objects: an entry with this name for each.
-pub(crate) fn read_list(text: &str, name: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) -> Vec<Entry> {
+pub(crate) fn read_list(
+    text: &str,
+    name: &str,
+    lookup: Lookup<'_>,
+    problems: &mut Vec<Problem>,
+) -> Vec<Entry> {
     let mut reader = Reader { text, lookup, problems };
     let whole = text.trim();
     match serde_json::from_str::<&RawValue>(whole) {
@@ -65,11 +70,13 @@ impl Reader<'_> {
 
     fn object(&mut self, part: &str, depth: usize) -> Vec<Entry> {
         let mut parser = serde_json::Deserializer::from_str(part);
-        let members = parser.deserialize_map(Members).and_then(|members| parser.end().map(|()| members));
+        let members =
+            parser.deserialize_map(Members).and_then(|members| parser.end().map(|()| members));
         match members {
-            Ok(members) => {
-                members.into_iter().flat_map(|(name, value)| self.member(&name, value.get(), depth)).collect()
-            }
+            Ok(members) => members
+                .into_iter()
+                .flat_map(|(name, value)| self.member(&name, value.get(), depth))
+                .collect(),
             Err(error) => {
                 self.syntax_error(part, &error);
                 Vec::new()
@@ -170,7 +177,8 @@ impl Reader<'_> {
 
     /// serde_json reports line and column (bytes) inside the part that it parsed.
     fn syntax_error(&mut self, part: &str, error: &serde_json::Error) {
-        let line_start: usize = part.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+        let line_start: usize =
+            part.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
         let at = (line_start + error.column().saturating_sub(1)).min(part.len());
         let start = self.span(part).start + at;
         let message = error.to_string();
@@ -245,9 +253,17 @@ mod tests {
         let text = "{\n \"a\": [1,\n 2\n";
         let (_, problems) = entries(text);
         assert_eq!(problems.len(), 1);
-        for text in
-            ["", "[]", "{", "{\"a\":}", "{\"a\":1}}", "{\"a\":{\"b\":[{]}}", "nul", "{\"a\":[[1]]}", "{\"a\":[1,{}]}"]
-        {
+        for text in [
+            "",
+            "[]",
+            "{",
+            "{\"a\":}",
+            "{\"a\":1}}",
+            "{\"a\":{\"b\":[{]}}",
+            "nul",
+            "{\"a\":[[1]]}",
+            "{\"a\":[1,{}]}",
+        ] {
             assert!(!entries(text).1.is_empty(), "{text}");
         }
         let deep = format!("{}1{}", "{\"a\":".repeat(100), "}".repeat(100));

@@ -45,20 +45,31 @@ impl Scanner<'_> {
             [b'#', ..] if rest[hashes..].starts_with('"') => self.raw_string(hashes)?,
             [b'#', ..] if self.is_comment(&rest[hashes..]) => {
                 let end = rest.find(is_newline).unwrap_or(rest.len());
-                let problem = Problem::new("syntax", &(self.at..self.at + end), "a comment begins with //, not with #");
+                let problem = Problem::new(
+                    "syntax",
+                    &(self.at..self.at + end),
+                    "a comment begins with //, not with #",
+                );
                 return Err(Box::new(problem.help(format!("//{}", rest[hashes..end].trim_end()))));
             }
             [b'#', ..] => self.at += hashes,
             [b';', ..] if self.is_comment("") => {
                 let end = rest.find(is_newline).unwrap_or(rest.len());
-                let problem = Problem::new("syntax", &(self.at..self.at + end), "a line does not begin with ;");
+                let problem = Problem::new(
+                    "syntax",
+                    &(self.at..self.at + end),
+                    "a line does not begin with ;",
+                );
                 let help = format!("a comment begins with //, as //{}", rest[1..end].trim_end());
                 return Err(Box::new(problem.help(help)));
             }
             [b'{', ..] => self.brace()?,
             [b'}', ..] => {
                 if self.open.pop().is_none() {
-                    return Err(problem(&(self.at..self.at + 1), "this brace matches no opening brace"));
+                    return Err(problem(
+                        &(self.at..self.at + 1),
+                        "this brace matches no opening brace",
+                    ));
                 }
                 self.at += 1;
             }
@@ -73,13 +84,17 @@ impl Scanner<'_> {
         let before = &self.text[..self.at];
         let line = before.rsplit(is_newline).next().unwrap_or_default().trim_start();
         let goes_on = before.trim_end().ends_with('\\');
-        let spaced = before.ends_with(char::is_whitespace) && behind.starts_with(char::is_whitespace);
+        let spaced =
+            before.ends_with(char::is_whitespace) && behind.starts_with(char::is_whitespace);
         line.is_empty() && !goes_on || spaced
     }
 
     fn brace(&mut self) -> Result<(), Box<Problem>> {
         if self.open.len() == NESTING_MAX {
-            return Err(problem(&(self.at..self.at + 1), &format!("nested deeper than {NESTING_MAX} levels")));
+            return Err(problem(
+                &(self.at..self.at + 1),
+                &format!("nested deeper than {NESTING_MAX} levels"),
+            ));
         }
         self.open.push(self.at);
         self.at += 1;
@@ -216,7 +231,9 @@ mod tests {
 
     #[test]
     fn other_comments_are_told() {
-        for text in ["# a {", "#a \"", "a #true\n  ## don't\n", "a 1 # b", "a { # b\n}", "a\u{2028}# b"] {
+        for text in
+            ["# a {", "#a \"", "a #true\n  ## don't\n", "a 1 # b", "a { # b\n}", "a\u{2028}# b"]
+        {
             let problem = check(text).unwrap_err();
             assert!(problem.message.contains("//"), "{text}: {problem:?}");
         }
@@ -230,6 +247,9 @@ mod tests {
         for unit in ["a {", "/*", "/*/", "a { /- b {", "a \"}\" {", "a /* } */ {"] {
             assert!(check(&unit.repeat(100_000)).is_err(), "{unit}");
         }
-        assert_eq!(check(&format!("{}{}", "a {".repeat(NESTING_MAX), "}".repeat(NESTING_MAX))), Ok(()));
+        assert_eq!(
+            check(&format!("{}{}", "a {".repeat(NESTING_MAX), "}".repeat(NESTING_MAX))),
+            Ok(())
+        );
     }
 }

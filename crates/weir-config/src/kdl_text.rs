@@ -127,7 +127,9 @@ fn syntax_problems(text: &str, error: &KdlError) -> Vec<Problem> {
         }
     }
     if problems.is_empty() {
-        problems.extend(error.diagnostics.iter().take(1).map(|diagnostic| syntax_problem(text, diagnostic)));
+        problems.extend(
+            error.diagnostics.iter().take(1).map(|diagnostic| syntax_problem(text, diagnostic)),
+        );
     }
     problems
 }
@@ -143,7 +145,8 @@ fn syntax_problem(text: &str, diagnostic: &kdl::KdlDiagnostic) -> Problem {
         return Problem::new("syntax", &span, format!("`{word}` is not valid KDL")).help(help);
     }
     let message = diagnostic.message.clone().unwrap_or_else(|| "this is not KDL".to_owned());
-    let problem = Problem::new("syntax", &span, message).label(diagnostic.label.clone().unwrap_or_default());
+    let problem =
+        Problem::new("syntax", &span, message).label(diagnostic.label.clone().unwrap_or_default());
     match &diagnostic.help {
         Some(help) => problem.help(help),
         None => problem,
@@ -154,7 +157,9 @@ fn syntax_problem(text: &str, diagnostic: &kdl::KdlDiagnostic) -> Problem {
 /// the part behind it.
 fn sharpened(text: &str, span: Span) -> Span {
     match text.get(span.clone()) {
-        Some(marked) if marked.ends_with('=') => span.end..span.end + word_at(text, span.end).len().max(1),
+        Some(marked) if marked.ends_with('=') => {
+            span.end..span.end + word_at(text, span.end).len().max(1)
+        }
         _ => span,
     }
 }
@@ -163,7 +168,10 @@ fn sharpened(text: &str, span: Span) -> Span {
 fn word_at(text: &str, offset: usize) -> &str {
     let at = text.floor_char_boundary(offset);
     let ends = |c: char| c.is_whitespace() || matches!(c, '=' | '{' | '}' | ';' | '"');
-    let start = text[..at].char_indices().rfind(|(_, c)| ends(*c)).map_or(0, |(found, c)| found + c.len_utf8());
+    let start = text[..at]
+        .char_indices()
+        .rfind(|(_, c)| ends(*c))
+        .map_or(0, |(found, c)| found + c.len_utf8());
     let end = text[at..].find(ends).map_or(text.len(), |found| at + found);
     &text[start..end]
 }
@@ -172,7 +180,9 @@ fn word_at(text: &str, offset: usize) -> &str {
 fn hint(word: &str) -> Option<String> {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0 && digits < word.len() {
-        return Some(format!("a value that begins with a digit but is not a number needs quotes: \"{word}\""));
+        return Some(format!(
+            "a value that begins with a digit but is not a number needs quotes: \"{word}\""
+        ));
     }
     match word {
         "true" | "false" | "null" => Some(format!("write #{word}")),
@@ -207,18 +217,25 @@ mod tests {
 
     #[test]
     fn the_deepest_nesting_parses() {
-        let deep = format!("{}{}", "a {".repeat(kdl_shape::NESTING_MAX), "}".repeat(kdl_shape::NESTING_MAX));
+        let deep = format!(
+            "{}{}",
+            "a {".repeat(kdl_shape::NESTING_MAX),
+            "}".repeat(kdl_shape::NESTING_MAX)
+        );
         let (found, problems) = entries(&deep);
         assert_eq!((found.len(), problems.len()), (1, 0));
     }
 
     #[test]
     fn common_mistakes_get_help() {
-        for (text, help) in
-            [("idle-timeout 10s\n", "\"10s\""), ("via true\n", "#true"), ("route path=/ {\n}\n", "quotes")]
-        {
+        for (text, help) in [
+            ("idle-timeout 10s\n", "\"10s\""),
+            ("via true\n", "#true"),
+            ("route path=/ {\n}\n", "quotes"),
+        ] {
             let (_, problems) = entries(text);
-            let helps: Vec<_> = problems.iter().filter_map(|problem| problem.help.clone()).collect();
+            let helps: Vec<_> =
+                problems.iter().filter_map(|problem| problem.help.clone()).collect();
             assert!(helps.iter().any(|given| given.contains(help)), "{text}: {problems:?}");
         }
     }

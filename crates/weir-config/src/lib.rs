@@ -337,7 +337,9 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
     if entries.is_empty() && !broken {
         problems.push(Problem::of_file("nothing-to-do", "the configuration is empty").help(START));
     }
-    let foreign = |problems: &[Problem]| (!is_json && !problems.is_empty()).then(|| foreign::recognise(text)).flatten();
+    let foreign = |problems: &[Problem]| {
+        (!is_json && !problems.is_empty()).then(|| foreign::recognise(text)).flatten()
+    };
     if let Some(problem) = foreign(&problems) {
         return Err(Errors::new(name, text, vec![problem]));
     }
@@ -354,7 +356,8 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
     if !problems.is_empty() {
         return Err(Errors::new(name, text, problems));
     }
-    let warnings = (!compiled.warnings.is_empty()).then(|| Errors::warnings(name, text, compiled.warnings));
+    let warnings =
+        (!compiled.warnings.is_empty()).then(|| Errors::warnings(name, text, compiled.warnings));
     Ok(Config {
         plan: compiled.plan,
         workers: compiled.workers,
@@ -370,5 +373,4 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
 }
 
 /// Help for an empty file.
-const START: &str =
-    "start with: listen \"127.0.0.1:8080\"; upstream \"app\" { server \"127.0.0.1:9090\"; }; route { proxy \"app\"; }";
+const START: &str = "start with: listen \"127.0.0.1:8080\"; upstream \"app\" { server \"127.0.0.1:9090\"; }; route { proxy \"app\"; }";

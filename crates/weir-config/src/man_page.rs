@@ -55,7 +55,12 @@ pub fn manual() -> String {
 }
 
 /// `written`: nested blocks that are on the page already, with the blocks around them.
-fn write_block(out: &mut String, block: &'static Block, path: &'static str, written: &mut Vec<[&'static str; 2]>) {
+fn write_block(
+    out: &mut String,
+    block: &'static Block,
+    path: &'static str,
+    written: &mut Vec<[&'static str; 2]>,
+) {
     let place = [block.name, path];
     if !path.is_empty() && written.contains(&place) {
         return;
@@ -76,7 +81,12 @@ fn write_block(out: &mut String, block: &'static Block, path: &'static str, writ
 fn write_row(out: &mut String, block: &Block, row: &Row) {
     let mark = if block.positional.iter().any(|other| other.name == row.name) { "*" } else { "" };
     let kind = marked(&row.kind.to_string());
-    let _ = writeln!(out, ".TP\n\\fB{}\\fR{mark}: {kind} [{}]", escaped(row.name), marked(&default(row)));
+    let _ = writeln!(
+        out,
+        ".TP\n\\fB{}\\fR{mark}: {kind} [{}]",
+        escaped(row.name),
+        marked(&default(row))
+    );
     let _ = writeln!(out, "{}", guarded(&marked(row.help)));
 }
 
@@ -102,7 +112,11 @@ fn escaped(line: &str) -> String {
 }
 
 fn escaped_inside(text: &str) -> String {
-    text.replace('\\', "\\e").replace('-', "\\-").replace('~', "\\(ti").replace('^', "\\(ha").replace('\'', "\\(aq")
+    text.replace('\\', "\\e")
+        .replace('-', "\\-")
+        .replace('~', "\\(ti")
+        .replace('^', "\\(ha")
+        .replace('\'', "\\(aq")
 }
 
 /// Guards a line that would begin like a roff request.
@@ -126,7 +140,9 @@ mod tests {
         let (page, mut all) = (manual(), Vec::new());
         rows(&DOCUMENT, &mut all);
         for row in all {
-            let lines = page.lines().filter(|line| line.starts_with(&format!("\\fB{}\\fR", escaped(row.name))));
+            let lines = page
+                .lines()
+                .filter(|line| line.starts_with(&format!("\\fB{}\\fR", escaped(row.name))));
             assert!(lines.count() > 0, "{}", row.name);
             assert!(page.contains(&marked(row.help)), "{}", row.name);
         }

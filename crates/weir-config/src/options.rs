@@ -172,9 +172,24 @@ const CLIENT: Block = Block {
     help: "Limits of a client connection.",
     positional: &[],
     options: &[
-        row("line-limit", LINE, Default::Is("8KiB"), "Longest request line; a longer one gets 414."),
-        row("head-limit", HEAD, Default::Is("32KiB"), "Longest request head; a longer one gets 431."),
-        row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a request head; more get 431."),
+        row(
+            "line-limit",
+            LINE,
+            Default::Is("8KiB"),
+            "Longest request line; a longer one gets 414.",
+        ),
+        row(
+            "head-limit",
+            HEAD,
+            Default::Is("32KiB"),
+            "Longest request head; a longer one gets 431.",
+        ),
+        row(
+            "fields-limit",
+            FIELDS,
+            Default::Is("100"),
+            "Most fields in a request head; more get 431.",
+        ),
         row(
             "body-limit",
             Kind::Or("unlimited", &Kind::Size(0, TIB)),
@@ -187,21 +202,36 @@ const CLIENT: Block = Block {
             Default::Is("10s"),
             "Longest time from the first byte of a head to its last; then 408.",
         ),
-        row("body-timeout", TIMEOUT, Default::Is("30s"), "Longest time between two reads of a request body; then 408."),
+        row(
+            "body-timeout",
+            TIMEOUT,
+            Default::Is("30s"),
+            "Longest time between two reads of a request body; then 408.",
+        ),
         row(
             "body-rate",
             Kind::Size(0, TIB),
             Default::Is("100B"),
             "Slowest acceptable request body in bytes a second, judged over each 10 s that begin with a byte of it; 0 switches it off. It applies to bodies with a length, and to others while weir gathers them, and ends when the response begins.",
         ),
-        row("idle-timeout", TIMEOUT, Default::Is("75s"), "How long a connection may stay open without a request."),
+        row(
+            "idle-timeout",
+            TIMEOUT,
+            Default::Is("75s"),
+            "How long a connection may stay open without a request.",
+        ),
         row(
             "send-timeout",
             TIMEOUT,
             Default::Is("60s"),
             "How long a client may take to receive 16 KiB of what weir sends; on unix sockets, to receive one send (up to 256 KiB).",
         ),
-        row("tunnel-timeout", TIMEOUT, Default::Is("1h"), "How long a tunnel (CONNECT, WebSocket) may be silent."),
+        row(
+            "tunnel-timeout",
+            TIMEOUT,
+            Default::Is("1h"),
+            "How long a tunnel (CONNECT, WebSocket) may be silent.",
+        ),
         row(
             "half-closed",
             Kind::Word(&["cancel", "serve"]),
@@ -349,7 +379,11 @@ const UPSTREAM: Block = Block {
         row(
             "pool",
             Kind::Word(POOLS),
-            Default::Beside("pipelined", &[("proxy-protocol", None), ("source", Some("client"))], "pinned"),
+            Default::Beside(
+                "pipelined",
+                &[("proxy-protocol", None), ("source", Some("client"))],
+                "pinned",
+            ),
             "Which requests share connections. `pipelined`: requests of all clients follow each other. `shared`: one request at a time, of any client. `pinned`: each client connection has a server connection to itself for as long as it lives. `per-request`: each request has a connection to itself. `fresh`: as `pipelined`, but each request has a connection to itself while kept connections are measurably worse; for servers whose workers handle one request after the other.",
         ),
         row(
@@ -443,9 +477,24 @@ const UPSTREAM: Block = Block {
             Default::Is("try-all"),
             "What happens when no server can be reached that is not suspended. `try-all`: suspended servers get the requests. `refuse`: 503.",
         ),
-        row("line-limit", LINE, Default::Is("8KiB"), "Longest status line of a response; a longer one means 502."),
-        row("head-limit", HEAD, Default::Is("32KiB"), "Longest response head; a longer one means 502."),
-        row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a response head; more mean 502."),
+        row(
+            "line-limit",
+            LINE,
+            Default::Is("8KiB"),
+            "Longest status line of a response; a longer one means 502.",
+        ),
+        row(
+            "head-limit",
+            HEAD,
+            Default::Is("32KiB"),
+            "Longest response head; a longer one means 502.",
+        ),
+        row(
+            "fields-limit",
+            FIELDS,
+            Default::Is("100"),
+            "Most fields in a response head; more mean 502.",
+        ),
         row(
             "glitches-limit",
             Kind::Or("off", &Kind::Count(1, 1_000_000)),
@@ -513,7 +562,12 @@ const STICKY: Block = Block {
     help: "Binds a session to the server that answered it first, with a cookie. Without this block sessions are not bound.",
     positional: &[],
     options: &[
-        row("cookie", Kind::Text("a name", texts::cookie_name), Default::Required, "The name of the cookie."),
+        row(
+            "cookie",
+            Kind::Text("a name", texts::cookie_name),
+            Default::Required,
+            "The name of the cookie.",
+        ),
         row(
             "allow-failover",
             Kind::Flag,
@@ -526,14 +580,24 @@ const STICKY: Block = Block {
             Default::Absent,
             "Makes the value of the cookie, which identifies a server, impossible to guess. All weirs in front of the same servers need the same secret. Without it, an attacker who tries all addresses finds the server's.",
         ),
-        row("path", Kind::Text("a path", texts::cookie_path), Default::Is("/"), "The path that the cookie applies to."),
+        row(
+            "path",
+            Kind::Text("a path", texts::cookie_path),
+            Default::Is("/"),
+            "The path that the cookie applies to.",
+        ),
         row(
             "max-age",
             Kind::Or("session", &Kind::Time(SECOND, 400 * DAY)),
             Default::Is("session"),
             "When browsers forget the cookie. `session`: when the browser is closed.",
         ),
-        row("http-only", Kind::Flag, Default::Is("#true"), "Hide the cookie from scripts in the browser."),
+        row(
+            "http-only",
+            Kind::Flag,
+            Default::Is("#true"),
+            "Hide the cookie from scripts in the browser.",
+        ),
         row("secure", Kind::Flag, Default::Is("#false"), "Browsers send the cookie over TLS only."),
         row(
             "same-site",
@@ -555,10 +619,30 @@ const NONIDEMPOTENT: Block = Block {
         row("match", Kind::Word(&["any"]), Default::Absent, "`any`: every target."),
     ],
     options: &[
-        row("eq", Kind::Text("a target", texts::target), Default::Absent, "The target (path and query) equals this."),
-        row("prefix", Kind::Text("a target", texts::target), Default::Absent, "The target begins with this."),
-        row("suffix", Kind::Text("a target", texts::target), Default::Absent, "The target ends with this."),
-        row("regex", Kind::Text("a regular expression", texts::regex), Default::Absent, "The target contains a match."),
+        row(
+            "eq",
+            Kind::Text("a target", texts::target),
+            Default::Absent,
+            "The target (path and query) equals this.",
+        ),
+        row(
+            "prefix",
+            Kind::Text("a target", texts::target),
+            Default::Absent,
+            "The target begins with this.",
+        ),
+        row(
+            "suffix",
+            Kind::Text("a target", texts::target),
+            Default::Absent,
+            "The target ends with this.",
+        ),
+        row(
+            "regex",
+            Kind::Text("a regular expression", texts::regex),
+            Default::Absent,
+            "The target contains a match.",
+        ),
     ],
     blocks: &[],
     repeats: true,
@@ -576,7 +660,12 @@ const FAILOVER: Block = Block {
          response or before the first one, while a request is unanswered.",
     )],
     options: &[
-        row("limit", Kind::Count(1, 10_000), Default::Is("10"), "How many of them, over all workers."),
+        row(
+            "limit",
+            Kind::Count(1, 10_000),
+            Default::Is("10"),
+            "How many of them, over all workers.",
+        ),
         row("window", TIMEOUT, Default::Is("10s"), "Within this time."),
     ],
     blocks: &[],

@@ -71,7 +71,9 @@ fn value(setting: &Setting) -> String {
         Setting::Flag(flag) => format!("#{flag}"),
         Setting::Text(text) => quoted(&escape(text)),
         // A word that begins with a digit would be a number.
-        Setting::Word(word) if word.starts_with(|first: char| first.is_ascii_digit()) => quoted(word),
+        Setting::Word(word) if word.starts_with(|first: char| first.is_ascii_digit()) => {
+            quoted(word)
+        }
         Setting::Word(word) => (*word).to_owned(),
     }
 }

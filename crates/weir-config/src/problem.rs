@@ -8,7 +8,10 @@
 use std::fmt::{self, Display, Write as _};
 use std::ops::Range;
 
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode};
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity,
+    SourceCode,
+};
 use serde::Serialize;
 
 /// Problems of one configuration that are kept; more than anyone reads.
@@ -38,7 +41,14 @@ impl Problem {
     /// Returns a problem at a place in the text.
     pub(crate) fn new(code: &'static str, span: &Span, message: impl Into<String>) -> Problem {
         let message = message.into();
-        Problem { code, message, label: String::new(), help: None, span: Some(span.clone()), related: None }
+        Problem {
+            code,
+            message,
+            label: String::new(),
+            help: None,
+            span: Some(span.clone()),
+            related: None,
+        }
     }
 
     /// Returns a problem of the file as a whole.
@@ -83,7 +93,13 @@ impl Errors {
         problems.sort_by_key(|problem| problem.span.as_ref().map_or(0, |span| span.start));
         let dropped = problems.len().saturating_sub(PROBLEMS_MAX);
         problems.truncate(PROBLEMS_MAX);
-        Errors { name: name.to_owned(), text: text.to_owned(), problems, dropped, severity: Severity::Error }
+        Errors {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            problems,
+            dropped,
+            severity: Severity::Error,
+        }
     }
 
     /// Returns warnings, which do not stop weir.
@@ -104,8 +120,10 @@ impl Errors {
     /// Returns the report for people: one snippet a problem, then a line that counts them. `colour`
     /// adds terminal escapes; `columns` is the width to wrap at.
     pub fn render(&self, colour: bool, columns: usize) -> String {
-        let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
-        let handler = GraphicalReportHandler::new_themed(theme).with_width(columns.max(40)).with_links(false);
+        let theme =
+            if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let handler =
+            GraphicalReportHandler::new_themed(theme).with_width(columns.max(40)).with_links(false);
         let source = NamedSource::new(&self.name, self.text.clone());
         let mut out = String::new();
         for problem in &self.problems {
@@ -195,7 +213,12 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn new(problem: &'a Problem, source: &'a NamedSource<String>, text: &str, severity: Severity) -> Report<'a> {
+    fn new(
+        problem: &'a Problem,
+        source: &'a NamedSource<String>,
+        text: &str,
+        severity: Severity,
+    ) -> Report<'a> {
         let mut labels = Vec::new();
         if let Some(span) = &problem.span {
             let label = (!problem.label.is_empty()).then(|| problem.label.clone());
@@ -204,7 +227,10 @@ impl<'a> Report<'a> {
         }
         if let Some((span, label)) = &problem.related {
             let span = clamp(text, span);
-            labels.push(LabeledSpan::new_with_span(Some((*label).to_owned()), (span.start, span.len())));
+            labels.push(LabeledSpan::new_with_span(
+                Some((*label).to_owned()),
+                (span.start, span.len()),
+            ));
         }
         Report { problem, source, labels, severity }
     }
@@ -247,7 +273,10 @@ impl Diagnostic for Report<'_> {
 }
 
 /// Returns the nearest of `words` to the written one, if it is similar enough.
-pub(crate) fn nearest<'a>(written: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    written: &str,
+    words: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     closest(&written.to_lowercase().replace('_', "-"), words)
 }
 
@@ -270,7 +299,9 @@ mod tests {
         let text = "größe 1\n";
         for start in 0..20 {
             for end in 0..20 {
-                let problem = Problem::new("x", &(start..end), "m").label("l").related(&(end..start), "other");
+                let problem = Problem::new("x", &(start..end), "m")
+                    .label("l")
+                    .related(&(end..start), "other");
                 let errors = Errors::new("f", text, vec![problem]);
                 assert!(errors.render(false, 80).contains('m'));
             }

@@ -30,12 +30,18 @@ struct Written {
 
 /// Writes a block and the blocks inside it. A block that may be in several places is written once,
 /// and a table that a block of the same name has already is not repeated.
-fn write_block(out: &mut String, block: &'static Block, path: &'static str, written: &mut Vec<Written>) {
+fn write_block(
+    out: &mut String,
+    block: &'static Block,
+    path: &'static str,
+    written: &mut Vec<Written>,
+) {
     let is_here = |other: &Written| other.name == block.name && other.path == path;
     if !path.is_empty() && written.iter().any(is_here) {
         return;
     }
-    let words = block.beginnings().iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ");
+    let words =
+        block.beginnings().iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ");
     let heading = match (block.name, path) {
         ("", _) => "The document".to_owned(),
         (_, "") => words,
@@ -139,7 +145,10 @@ fn text_of(default: Default) -> String {
                 None => format!("`{name}`"),
                 Some(word) => format!("`{name}` {word}"),
             };
-            format!("`{text}`, or `{beside}` with {}", others.iter().map(other).collect::<Vec<_>>().join(" or "))
+            format!(
+                "`{text}`, or `{beside}` with {}",
+                others.iter().map(other).collect::<Vec<_>>().join(" or ")
+            )
         }
         Default::Required => "required".to_owned(),
         Default::Absent => "none".to_owned(),

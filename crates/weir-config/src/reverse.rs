@@ -53,7 +53,8 @@ impl Common {
         if let Some(workers) = self.workers {
             let _ = writeln!(out, "workers {workers}");
         }
-        for (name, value) in [("io", &self.io), ("admin", &self.admin), ("metrics", &self.metrics)] {
+        for (name, value) in [("io", &self.io), ("admin", &self.admin), ("metrics", &self.metrics)]
+        {
             if let Some(value) = value {
                 let _ = writeln!(out, "{name} {}", literal(value));
             }
@@ -78,8 +79,10 @@ impl Reverse {
             ("connections", self.connections),
             ("connections-max", self.connections_max),
         ];
-        let counts: String =
-            counts.iter().filter_map(|(name, count)| Some(format!(" {name}={}", count.as_ref()?))).collect();
+        let counts: String = counts
+            .iter()
+            .filter_map(|(name, count)| Some(format!(" {name}={}", count.as_ref()?)))
+            .collect();
         let servers: Vec<Server> = self.to.iter().map(|server| Server::of(server)).collect();
         if servers.iter().any(|server| server.sealed == Some(true)) {
             out.push_str("    tls\n");
@@ -105,7 +108,8 @@ impl Reverse {
     /// Returns the text behind an address whose clients speak TLS.
     fn tls(&self) -> String {
         let Some(cert) = &self.cert else { return String::new() };
-        let key = self.key.as_ref().map_or_else(String::new, |key| format!(" key={}", literal(key)));
+        let key =
+            self.key.as_ref().map_or_else(String::new, |key| format!(" key={}", literal(key)));
         format!(" {{\n    tls {{ certificate {}{key}; }}\n}}", literal(cert))
     }
 }
@@ -146,7 +150,10 @@ impl Server {
         let rest = if sealed.is_some() { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
         let port = if sealed == Some(true) { 443 } else { 80 };
         let takes_port = sealed.is_some() && !rest.is_empty() && !has_port(rest);
-        Server { address: if takes_port { format!("{rest}:{port}") } else { rest.to_owned() }, sealed }
+        Server {
+            address: if takes_port { format!("{rest}:{port}") } else { rest.to_owned() },
+            sealed,
+        }
     }
 
     /// Returns why it cannot be a server, and what to write instead; None: the configuration
@@ -158,13 +165,17 @@ impl Server {
             let is_other = text.is_empty() || text.starts_with('_') || text == ORIGINAL_DESTINATION;
             let is_host = !is_other && !has_port(text) && !text.contains(['/', ':', ' ', '"']);
             return if is_host {
-                wrong(&format!("the port is missing: write {text}:80, or http://{text}, which means port 80"))
+                wrong(&format!(
+                    "the port is missing: write {text}:80, or http://{text}, which means port 80"
+                ))
             } else {
                 None
             };
         };
         if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
-            return wrong(&format!("weir speaks HTTP to servers, not `{scheme}`: write http:// or https://"));
+            return wrong(&format!(
+                "weir speaks HTTP to servers, not `{scheme}`: write http:// or https://"
+            ));
         }
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         if authority.is_empty() {
@@ -185,7 +196,10 @@ impl Server {
 /// Whether a host has a port behind it.
 fn has_port(authority: &str) -> bool {
     let bare_ipv6 = authority.parse::<std::net::Ipv6Addr>().is_ok();
-    !bare_ipv6 && authority.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && !port.ends_with(']'))
+    !bare_ipv6
+        && authority
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && !port.ends_with(']'))
 }
 
 /// Returns a literal string: the shell has already expanded variables.
@@ -214,7 +228,10 @@ mod tests {
         let upstream = &config.plan.upstreams[0];
         assert_eq!(upstream.servers.len(), 2);
         for server in &upstream.servers {
-            assert_eq!((server.connections_min, server.connections, server.connections_max), (2, 4, 6));
+            assert_eq!(
+                (server.connections_min, server.connections, server.connections_max),
+                (2, 4, 6)
+            );
         }
         assert_eq!(upstream.pipeline, weir_proxy::plan::PipelineMode::Depth(16));
     }
@@ -222,7 +239,8 @@ mod tests {
     #[test]
     fn each_pool_can_be_asked_for() {
         for pool in ["pipelined", "shared", "pinned", "per-request", "fresh"] {
-            let (listen, to) = (vec!["127.0.0.1:8080".to_owned()], vec!["10.0.0.1:9090".to_owned()]);
+            let (listen, to) =
+                (vec!["127.0.0.1:8080".to_owned()], vec!["10.0.0.1:9090".to_owned()]);
             let reverse = Reverse { listen, to, pool: Some(pool.to_owned()), ..Reverse::default() };
             let config = parse(&reverse.to_kdl(), "reverse").unwrap();
             assert_eq!(config.plan.upstreams[0].pool.word(), pool);
@@ -232,13 +250,17 @@ mod tests {
     /// Returns the servers of the plan, and whether they use TLS; or the message.
     fn servers(to: &[&str]) -> Result<(Vec<String>, bool), String> {
         let to = to.iter().map(|server| (*server).to_owned()).collect();
-        let reverse = Reverse { listen: vec!["127.0.0.1:8080".to_owned()], to, ..Reverse::default() };
+        let reverse =
+            Reverse { listen: vec!["127.0.0.1:8080".to_owned()], to, ..Reverse::default() };
         if let Some(fault) = reverse.fault() {
             return Err(fault);
         }
         let plan = parse(&reverse.to_kdl(), "reverse").map_err(|errors| errors.to_string())?.plan;
         let upstream = &plan.upstreams[0];
-        Ok((upstream.servers.iter().map(|server| server.name.clone()).collect(), upstream.tls.is_some()))
+        Ok((
+            upstream.servers.iter().map(|server| server.name.clone()).collect(),
+            upstream.tls.is_some(),
+        ))
     }
 
     #[test]
@@ -254,14 +276,21 @@ mod tests {
             (&["HTTP://127.0.0.1/", "http://[::1]:81/"], &["127.0.0.1:80", "[::1]:81"], false),
             (&["http://127.0.0.1", "127.0.0.1:90"], &["127.0.0.1:80", "127.0.0.1:90"], false),
         ] {
-            assert_eq!(servers(to), Ok((names.iter().map(|name| (*name).to_owned()).collect(), sealed)), "{to:?}");
+            assert_eq!(
+                servers(to),
+                Ok((names.iter().map(|name| (*name).to_owned()).collect(), sealed)),
+                "{to:?}"
+            );
         }
     }
 
     #[test]
     fn servers_that_can_t_be_are_named_with_what_to_write() {
         for (to, text) in [
-            (&["https://127.0.0.1:8443", "127.0.0.1:90"][..], "either all servers speak TLS or none does"),
+            (
+                &["https://127.0.0.1:8443", "127.0.0.1:90"][..],
+                "either all servers speak TLS or none does",
+            ),
             (&["http://127.0.0.1", "https://127.0.0.1"], "write https:// for each"),
             (
                 &["https://127.0.0.1/app"],
@@ -284,8 +313,13 @@ mod tests {
     fn text_from_the_command_line_stays_text() {
         let hostile = "x\" } listen \"0.0.0.0:1\"; ${HOME}\n";
         let [cert, key] = [Some(hostile.to_owned()), Some(hostile.to_owned())];
-        let reverse =
-            Reverse { listen: vec![hostile.to_owned()], to: vec![hostile.to_owned()], cert, key, ..Reverse::default() };
+        let reverse = Reverse {
+            listen: vec![hostile.to_owned()],
+            to: vec![hostile.to_owned()],
+            cert,
+            key,
+            ..Reverse::default()
+        };
         let errors = parse(&reverse.to_kdl(), "reverse").unwrap_err();
         assert_eq!(errors.count(), 4, "{errors}");
     }

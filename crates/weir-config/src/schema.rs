@@ -141,7 +141,9 @@ impl Block {
 
     /// Returns every word that is valid inside.
     pub(crate) fn words(&self) -> impl Iterator<Item = &'static str> {
-        self.rows().map(|row| row.name).chain(self.blocks.iter().flat_map(|block| block.beginnings()))
+        self.rows()
+            .map(|row| row.name)
+            .chain(self.blocks.iter().flat_map(|block| block.beginnings()))
     }
 
     /// Returns the words that it may begin with, as written.
@@ -183,9 +185,15 @@ impl Kind {
             (Kind::Time(..), Scalar::Integer(number)) => {
                 Err(format!("a time needs a unit: {number}s, {number}ms or another one"))
             }
-            (Kind::Time(min, max), Scalar::Text(text)) => self.ranged(parse_time(text)?, *min, *max).map(Setting::Time),
-            (Kind::Size(min, max), Scalar::Text(text)) => self.ranged(parse_size(text)?, *min, *max).map(Setting::Size),
-            (Kind::Size(min, max), Scalar::Integer(number)) => self.ranged_wide(*number, *min, *max).map(Setting::Size),
+            (Kind::Time(min, max), Scalar::Text(text)) => {
+                self.ranged(parse_time(text)?, *min, *max).map(Setting::Time)
+            }
+            (Kind::Size(min, max), Scalar::Text(text)) => {
+                self.ranged(parse_size(text)?, *min, *max).map(Setting::Size)
+            }
+            (Kind::Size(min, max), Scalar::Integer(number)) => {
+                self.ranged_wide(*number, *min, *max).map(Setting::Size)
+            }
             (Kind::Count(min, max), Scalar::Integer(number)) => {
                 self.ranged_wide(*number, *min, *max).map(Setting::Count)
             }
@@ -195,17 +203,27 @@ impl Kind {
                 self.ranged(number, *min, *max).map(Setting::Count)
             }
             (Kind::Flag, Scalar::Flag(flag)) => Ok(Setting::Flag(*flag)),
-            (Kind::Flag, Scalar::Text(text)) if text == "on" || text == "true" => Ok(Setting::Flag(true)),
-            (Kind::Flag, Scalar::Text(text)) if text == "off" || text == "false" => Ok(Setting::Flag(false)),
+            (Kind::Flag, Scalar::Text(text)) if text == "on" || text == "true" => {
+                Ok(Setting::Flag(true))
+            }
+            (Kind::Flag, Scalar::Text(text)) if text == "off" || text == "false" => {
+                Ok(Setting::Flag(false))
+            }
             // A version without quotes is a number.
-            (Kind::Word(words), Scalar::Float(number)) if words.contains(&number.to_string().as_str()) => {
+            (Kind::Word(words), Scalar::Float(number))
+                if words.contains(&number.to_string().as_str()) =>
+            {
                 self.check(&Scalar::Text(number.to_string()))
             }
-            (Kind::Word(words), Scalar::Text(text)) => match words.iter().find(|word| *word == text) {
-                Some(word) => Ok(Setting::Word(word)),
-                None => Err(self.with_words(scalar, self.expected())),
-            },
-            (Kind::Text(_, check) | Kind::List(_, check), Scalar::Text(text)) => check(text).map(Setting::Text),
+            (Kind::Word(words), Scalar::Text(text)) => {
+                match words.iter().find(|word| *word == text) {
+                    Some(word) => Ok(Setting::Word(word)),
+                    None => Err(self.with_words(scalar, self.expected())),
+                }
+            }
+            (Kind::Text(_, check) | Kind::List(_, check), Scalar::Text(text)) => {
+                check(text).map(Setting::Text)
+            }
             // 503 as well as "503".
             (Kind::Text(_, check) | Kind::List(_, check), Scalar::Integer(number)) => {
                 check(&number.to_string()).map(Setting::Text)
@@ -231,7 +249,11 @@ impl Kind {
     }
 
     fn ranged(&self, value: u64, min: u64, max: u64) -> Result<u64, String> {
-        if (min..=max).contains(&value) { Ok(value) } else { Err(format!("out of range: expected {self}")) }
+        if (min..=max).contains(&value) {
+            Ok(value)
+        } else {
+            Err(format!("out of range: expected {self}"))
+        }
     }
 
     fn ranged_wide(&self, value: i128, min: u64, max: u64) -> Result<u64, String> {
@@ -250,8 +272,12 @@ impl Display for Kind {
     /// Writes the valid values, for messages and the reference.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Time(min, max) => write!(f, "a time from {} to {}", time_text(*min), time_text(*max)),
-            Kind::Size(min, max) => write!(f, "a size from {} to {}", size_text(*min), size_text(*max)),
+            Kind::Time(min, max) => {
+                write!(f, "a time from {} to {}", time_text(*min), time_text(*max))
+            }
+            Kind::Size(min, max) => {
+                write!(f, "a size from {} to {}", size_text(*min), size_text(*max))
+            }
             Kind::Count(min, max) => write!(f, "a number from {min} to {max}"),
             Kind::Flag => f.write_str("#true or #false"),
             Kind::Word(words) => {

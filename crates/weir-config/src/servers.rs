@@ -41,10 +41,14 @@ pub fn parse_servers(bytes: &[u8], name: &str) -> Result<Vec<ServerPlan>, Errors
 /// The author's fault: the mistakes, in one line each.
 pub fn parse_server(address: &str, written: &[(String, String)]) -> Result<ServerPlan, String> {
     let value = |text: &str| vec![Value { scalar: Scalar::Text(text.to_owned()), span: 0..0 }];
-    let option =
-        |(name, text): &(String, String)| Entry { name: name.clone(), values: value(text), ..Entry::default() };
+    let option = |(name, text): &(String, String)| Entry {
+        name: name.clone(),
+        values: value(text),
+        ..Entry::default()
+    };
     let entries = written.iter().map(option).collect();
-    let server = Entry { name: "server".to_owned(), values: value(address), entries, ..Entry::default() };
+    let server =
+        Entry { name: "server".to_owned(), values: value(address), entries, ..Entry::default() };
     let whole = Entry { entries: vec![server], ..Entry::default() };
     let mut problems = Vec::new();
     let document = check::check(&options::SERVERS, &whole, &mut problems);
@@ -68,10 +72,13 @@ mod tests {
     fn both_forms_say_the_same() {
         let kdl = "server \"10.0.0.1:80\" weight=20\nserver \"app.test:80\" { backup #true; }\n";
         let json = r#" [{"address": "10.0.0.1:80", "weight": 20}, {"address": "app.test:80", "backup": true}] "#;
-        let [kdl, json] =
-            [(kdl, "a.kdl"), (json, "a.json")].map(|(text, name)| parse_servers(text.as_bytes(), name).unwrap());
+        let [kdl, json] = [(kdl, "a.kdl"), (json, "a.json")]
+            .map(|(text, name)| parse_servers(text.as_bytes(), name).unwrap());
         assert_eq!(kdl, json);
-        assert_eq!((kdl[0].weight, kdl[0].is_name(), kdl[1].backup, kdl[1].is_name()), (20, false, true, true));
+        assert_eq!(
+            (kdl[0].weight, kdl[0].is_name(), kdl[1].backup, kdl[1].is_name()),
+            (20, false, true, true)
+        );
     }
 
     #[test]
@@ -79,15 +86,41 @@ mod tests {
         let options = [("weight", "20"), ("backup", "on"), ("connections", "2000")];
         let options = options.map(|(name, text)| (name.to_owned(), text.to_owned()));
         let line = b"server \"[::1]:80\" weight=20 backup=#true connections=2000";
-        assert_eq!(parse_server("[0::1]:80", &options).unwrap(), parse_servers(line, "a").unwrap()[0]);
-        assert!(parse_server("unix:/run/a.sock", &[]).is_ok_and(|server| server.name == "unix:/run/a.sock"));
+        assert_eq!(
+            parse_server("[0::1]:80", &options).unwrap(),
+            parse_servers(line, "a").unwrap()[0]
+        );
+        assert!(
+            parse_server("unix:/run/a.sock", &[])
+                .is_ok_and(|server| server.name == "unix:/run/a.sock")
+        );
         for (address, name, text, says) in [
-            ("10.0.0.1", "weight", "5", "`address`: the port is missing: write 10.0.0.1:80 or another port"),
+            (
+                "10.0.0.1",
+                "weight",
+                "5",
+                "`address`: the port is missing: write 10.0.0.1:80 or another port",
+            ),
             ("10.0.0.1:80", "weight", "0", "`weight`: "),
             ("10.0.0.1:80", "weight", "much", "`weight`: "),
-            ("10.0.0.1:80", "wieght", "5", "`wieght` is not known in `server`: did you mean `weight`?"),
-            ("10.0.0.1:80", "connections-min", "40", "`connections-min` is 40, but `connections` allows at most 32"),
-            ("original-destination", "weight", "5", "`original-destination` cannot be in a list of servers"),
+            (
+                "10.0.0.1:80",
+                "wieght",
+                "5",
+                "`wieght` is not known in `server`: did you mean `weight`?",
+            ),
+            (
+                "10.0.0.1:80",
+                "connections-min",
+                "40",
+                "`connections-min` is 40, but `connections` allows at most 32",
+            ),
+            (
+                "original-destination",
+                "weight",
+                "5",
+                "`original-destination` cannot be in a list of servers",
+            ),
             ("/run/a.sock", "weight", "5", "write a unix socket as unix:/run/a.sock"),
             ("", "weight", "5", "`address`: "),
         ] {
@@ -102,12 +135,20 @@ mod tests {
             ("server \"10.0.0.1:80\" wait=20", "a", "a:1:22: `wait` is not known in `server`"),
             ("serve \"10.0.0.1:80\"", "a", "a:1:1: `serve` is not known at the top of the file"),
             ("listen \"10.0.0.1:80\"", "a", "`listen` is not known at the top of the file"),
-            ("server \"10.0.0.1:80\"\nserver \"10.0.0.1:80\"", "a", "a:2:8: server `10.0.0.1:80` is listed twice"),
+            (
+                "server \"10.0.0.1:80\"\nserver \"10.0.0.1:80\"",
+                "a",
+                "a:2:8: server `10.0.0.1:80` is listed twice",
+            ),
             ("server \"${HOME}:80\"", "a", "HOME"),
             ("", "a", "a: the list has no `server`"),
             ("[]", "a.json", "a.json: the list has no `server`"),
             ("{}", "a.json", "a.json:1:1: a list in JSON is an array of objects"),
-            ("[{\"address\": \"10.0.0.1\"}]", "a.json", "a.json:1:14: `address`: the port is missing"),
+            (
+                "[{\"address\": \"10.0.0.1\"}]",
+                "a.json",
+                "a.json:1:14: `address`: the port is missing",
+            ),
             ("[{\"address\": \"10.0.0.1:80\"}", "a.json", "EOF"),
             ("[{\"address\": \"10.0.0.1:80\"}] x", "a.json", "trailing"),
             ("server \"10.0", "a", "a:1:"),

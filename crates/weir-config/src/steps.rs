@@ -46,28 +46,47 @@ mod tests {
     }
 
     fn routes(lines: &[String]) -> String {
-        format!("listen \"127.0.0.1:1\"\nupstream \"app\" {{ server \"127.0.0.1:1\"; }}\n{}\n", lines.join("\n"))
+        format!(
+            "listen \"127.0.0.1:1\"\nupstream \"app\" {{ server \"127.0.0.1:1\"; }}\n{}\n",
+            lines.join("\n")
+        )
     }
 
     const LISTS: [List; 6] = [
         List {
             document: |lines| format!("{}\nroute {{ respond 204; }}\n", lines.join("\n")),
-            line: |at, form| format!("listen \"127.0.{}.{}:80\" backlog={}", at / 250, at % 250, 100 + u32::from(form)),
+            line: |at, form| {
+                format!(
+                    "listen \"127.0.{}.{}:80\" backlog={}",
+                    at / 250,
+                    at % 250,
+                    100 + u32::from(form)
+                )
+            },
             changes: MANY,
         },
         List {
-            document: |lines| format!("listen \"127.0.0.1:1\"\n{}\nroute {{ respond 204; }}\n", lines.join("\n")),
+            document: |lines| {
+                format!("listen \"127.0.0.1:1\"\n{}\nroute {{ respond 204; }}\n", lines.join("\n"))
+            },
             line: |at, form| {
-                format!("upstream \"u{at}\" {{ server \"127.0.0.1:1\" weight={}; server \"127.0.0.1:2\"; }}", 10 + form)
+                format!(
+                    "upstream \"u{at}\" {{ server \"127.0.0.1:1\" weight={}; server \"127.0.0.1:2\"; }}",
+                    10 + form
+                )
             },
             changes: MANY,
         },
         List {
             document: |lines| {
                 let lines = lines.join("\n");
-                format!("listen \"127.0.0.1:1\"\nupstream \"app\" {{\n{lines}\n}}\nroute {{ proxy \"app\"; }}\n")
+                format!(
+                    "listen \"127.0.0.1:1\"\nupstream \"app\" {{\n{lines}\n}}\nroute {{ proxy \"app\"; }}\n"
+                )
             },
-            line: |at, form| format!("server \"127.0.{}.{}:80\" weight={}", at / 250, at % 250, 10 + form),
+            line: |at, form| {
+                format!("server \"127.0.{}.{}:80\" weight={}", at / 250, at % 250, 10 + form)
+            },
             changes: MANY,
         },
         List {
@@ -83,7 +102,9 @@ mod tests {
         List {
             document: routes,
             line: |at, form| {
-                format!("route methods=\"M{at}\" {{ proxy \"app\"; request {{ set \"X-A\" \"{form}\"; }}; }}")
+                format!(
+                    "route methods=\"M{at}\" {{ proxy \"app\"; request {{ set \"X-A\" \"{form}\"; }}; }}"
+                )
             },
             changes: 2 * MANY,
         },
@@ -92,7 +113,8 @@ mod tests {
             document: |lines| format!("listen \"127.0.0.1:1\"\n{}\n", lines.join("\n")),
             line: |at, form| {
                 let end = at / 8 * 8;
-                let fallback = if at == end { String::new() } else { format!("fallback \"u{end}\"; ") };
+                let fallback =
+                    if at == end { String::new() } else { format!("fallback \"u{end}\"; ") };
                 format!(
                     "upstream \"u{at}\" {{ {fallback}server \"127.0.0.1:1\" weight={}; server \"127.0.0.1:2\"; }}\n\
                      route host=\"h{at}.test\" {{ proxy \"u{at}\"; }}",
@@ -121,7 +143,8 @@ mod tests {
             let (old, done) = read(&list, &base);
             assert_few(done, &format!("reading list {number}"));
             let reversed: Vec<String> = base.iter().rev().cloned().collect();
-            let in_front = std::iter::once((list.line)(MANY, 0)).chain(base.iter().cloned()).collect();
+            let in_front =
+                std::iter::once((list.line)(MANY, 0)).chain(base.iter().cloned()).collect();
             let changed = (0..MANY).map(|at| (list.line)(at, 1)).collect();
             let per_line = if number == 5 { 2 } else { 1 };
             let all = [(reversed, 0), (in_front, per_line), (changed, list.changes)];
@@ -130,7 +153,12 @@ mod tests {
                 let before = counted();
                 let found = old.difference(&new);
                 assert_few(counted() - before, &format!("comparing list {number}"));
-                assert_eq!(found.len(), changes, "list {number}: {:?}", &found[..found.len().min(3)]);
+                assert_eq!(
+                    found.len(),
+                    changes,
+                    "list {number}: {:?}",
+                    &found[..found.len().min(3)]
+                );
             }
         }
     }
@@ -144,7 +172,8 @@ mod tests {
             })
             .collect();
         let before = counted();
-        let errors = parse(&format!("listen \"127.0.0.1:1\"\n{}\n", text.join("\n")), "weir.kdl").unwrap_err();
+        let errors = parse(&format!("listen \"127.0.0.1:1\"\n{}\n", text.join("\n")), "weir.kdl")
+            .unwrap_err();
         assert_eq!(errors.count(), MANY);
         let done = counted() - before;
         assert!(done <= (100 + crate::PROBLEMS_MAX) * MANY, "{done} steps");

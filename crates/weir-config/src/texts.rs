@@ -36,8 +36,12 @@ pub(crate) fn listener(text: &str) -> Result<String, String> {
 /// The mode of a unix socket: octal digits.
 pub(crate) fn socket_mode(text: &str) -> Result<String, String> {
     match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o777 && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(format!("{mode:04o}")),
-        _ => Err(format!("`{text}` is not a mode: write octal digits, such as 0660, or 0666 for all users")),
+        Ok(mode) if mode <= 0o777 && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Ok(format!("{mode:04o}"))
+        }
+        _ => Err(format!(
+            "`{text}` is not a mode: write octal digits, such as 0660, or 0666 for all users"
+        )),
     }
 }
 
@@ -47,7 +51,9 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
         return Ok(address.to_string());
     }
     if text.starts_with('/') || text.starts_with(UNIX) {
-        return Err("only `listen` at the top can be on a unix socket; here write ADDRESS:PORT".to_owned());
+        return Err(
+            "only `listen` at the top can be on a unix socket; here write ADDRESS:PORT".to_owned()
+        );
     }
     if let Some(why) = other_socket(text, "listen on") {
         return Err(why);
@@ -58,15 +64,25 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
             format!("an IPv6 address needs brackets: [{host}]:{port}")
         }
         Some(("", port)) if port.parse::<u16>().is_ok() => {
-            format!("an address is missing: write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6")
+            format!(
+                "an address is missing: write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6"
+            )
         }
-        Some(("*", port)) => format!("write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6"),
+        Some(("*", port)) => {
+            format!("write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6")
+        }
         None if text.parse::<u16>().is_ok() => {
-            format!("an address is missing: write 0.0.0.0:{text} for all of IPv4, [::]:{text} for all of IPv6")
+            format!(
+                "an address is missing: write 0.0.0.0:{text} for all of IPv4, [::]:{text} for all of IPv6"
+            )
         }
-        Some(("localhost", port)) => format!("a listener needs an address, not a name: write 127.0.0.1:{port}"),
+        Some(("localhost", port)) => {
+            format!("a listener needs an address, not a name: write 127.0.0.1:{port}")
+        }
         _ if text.parse::<IpAddr>().is_ok() => "the port is missing: write ADDRESS:PORT".to_owned(),
-        _ => format!("`{text}` is not an address with a port, such as 127.0.0.1:8080 or [::1]:8080"),
+        _ => {
+            format!("`{text}` is not an address with a port, such as 127.0.0.1:8080 or [::1]:8080")
+        }
     })
 }
 
@@ -74,16 +90,27 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
 fn other_socket(text: &str, to: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
     let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let port = |port| if rest.rsplit(':').next().is_some_and(|last| last.parse::<u16>().is_ok()) { "" } else { port };
+    let port = |port| {
+        if rest.rsplit(':').next().is_some_and(|last| last.parse::<u16>().is_ok()) {
+            ""
+        } else {
+            port
+        }
+    };
     Some(match (scheme.to_ascii_lowercase().as_str(), to) {
         ("https" | "tls" | "wss", "listen on") => {
-            format!("an address has no scheme and no path: write {rest}{}, followed by a `tls` block", port(":443"))
+            format!(
+                "an address has no scheme and no path: write {rest}{}, followed by a `tls` block",
+                port(":443")
+            )
         }
         ("https" | "tls" | "wss", _) => format!(
             "an address has no scheme and no path: write {rest}{}, and add a `tls` block to the upstream, for all its servers",
             port(":443")
         ),
-        ("http" | "ws" | "tcp", _) => format!("an address has no scheme and no path: write {rest}{}", port(":80")),
+        ("http" | "ws" | "tcp", _) => {
+            format!("an address has no scheme and no path: write {rest}{}", port(":80"))
+        }
         _ => format!("weir speaks HTTP/1.1 over TCP, and not `{scheme}`: write ADDRESS:PORT"),
     })
 }
@@ -91,12 +118,14 @@ fn other_socket(text: &str, to: &str) -> Option<String> {
 /// Returns the likely meaning of an IPv6 address without brackets: its last group may be a port.
 fn in_brackets(text: &str) -> String {
     let with_port = text.rsplit_once(':').filter(|(address, port)| {
-        let address = if address.ends_with(':') { format!("{address}:") } else { (*address).to_owned() };
+        let address =
+            if address.ends_with(':') { format!("{address}:") } else { (*address).to_owned() };
         address.parse::<Ipv6Addr>().is_ok() && port.parse::<u16>().is_ok_and(|port| port >= 10)
     });
     match with_port {
         Some((address, port)) => {
-            let address = if address.ends_with(':') { format!("{address}:") } else { address.to_owned() };
+            let address =
+                if address.ends_with(':') { format!("{address}:") } else { address.to_owned() };
             format!("an IPv6 address needs brackets: [{address}]:{port}")
         }
         None => format!("an IPv6 address needs brackets, and the port is missing: [{text}]:PORT"),
@@ -107,14 +136,22 @@ fn in_brackets(text: &str) -> String {
 pub(crate) fn via_name(text: &str) -> Result<String, String> {
     match weir_http::Pseudonym::new(text) {
         Some(_) => Ok(text.to_owned()),
-        None => Err("a name in Via must have 1 to 32 letters, digits or hyphens, such as edge-1".to_owned()),
+        None => {
+            Err("a name in Via must have 1 to 32 letters, digits or hyphens, such as edge-1"
+                .to_owned())
+        }
     }
 }
 
 /// A user or a group of this machine, by its name or its number.
 pub(crate) fn account(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.len() > ACCOUNT_BYTES_MAX || text.contains(|c: char| c == ':' || !c.is_ascii_graphic()) {
-        return Err(format!("a name must have 1 to {ACCOUNT_BYTES_MAX} letters, digits or signs, and no `:`"));
+    if text.is_empty()
+        || text.len() > ACCOUNT_BYTES_MAX
+        || text.contains(|c: char| c == ':' || !c.is_ascii_graphic())
+    {
+        return Err(format!(
+            "a name must have 1 to {ACCOUNT_BYTES_MAX} letters, digits or signs, and no `:`"
+        ));
     }
     Ok(text.to_owned())
 }
@@ -128,7 +165,10 @@ pub(crate) fn socket_path(text: &str) -> Result<String, String> {
         return Err(format!("`{text}` is a directory: write {text}admin.sock"));
     }
     if text.len() > SOCKET_BYTES_MAX {
-        return Err(format!("the path of a socket may have at most {SOCKET_BYTES_MAX} bytes, not {}", text.len()));
+        return Err(format!(
+            "the path of a socket may have at most {SOCKET_BYTES_MAX} bytes, not {}",
+            text.len()
+        ));
     }
     if text.contains(char::is_control) {
         return Err("a path must not contain control characters".to_owned());
@@ -143,7 +183,9 @@ pub(crate) fn peer_name(text: &str) -> Result<String, String> {
         return Ok(address.to_string());
     }
     match text.rsplit_once(':') {
-        Some((host, port)) if port.parse::<u16>().is_ok() => Err(format!("a name has no port: write {host}")),
+        Some((host, port)) if port.parse::<u16>().is_ok() => {
+            Err(format!("a name has no port: write {host}"))
+        }
         _ if is_host_name(text) && !text.starts_with('*') => Ok(text.to_ascii_lowercase()),
         _ => Err(format!("`{text}` is neither an address nor a host name")),
     }
@@ -176,7 +218,8 @@ pub(crate) fn source(text: &str) -> Result<String, String> {
 pub(crate) fn congestion(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
     if text.is_empty() || text.len() > 15 || !text.chars().all(fine) {
-        return Err("a name must have 1 to 15 lowercase letters, digits, `_` and `-`, such as bbr".to_owned());
+        return Err("a name must have 1 to 15 lowercase letters, digits, `_` and `-`, such as bbr"
+            .to_owned());
     }
     Ok(text.to_owned())
 }
@@ -238,7 +281,9 @@ fn socket_at(path: &str, name: &str) -> Result<String, String> {
         return Err(format!("nothing may follow the path: write {UNIX}{path}"));
     }
     if path.ends_with('/') {
-        return Err(format!("`{path}` is a directory: write the path of the socket, such as {UNIX}{path}{name}"));
+        return Err(format!(
+            "`{path}` is a directory: write the path of the socket, such as {UNIX}{path}{name}"
+        ));
     }
     socket_path(path).map(|path| format!("{UNIX}{path}"))
 }
@@ -278,10 +323,13 @@ pub(crate) fn upstream_name(text: &str) -> Result<String, String> {
 /// Returns what to write if an address is given in place of the name of an upstream; None: it is no address.
 fn place_for_name(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    let address = if text.starts_with(UNIX) { text } else { rest.split('/').next().unwrap_or_default() };
+    let address =
+        if text.starts_with(UNIX) { text } else { rest.split('/').next().unwrap_or_default() };
     let is_address = !scheme.is_empty()
         || text.starts_with(UNIX)
-        || address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        || address
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     let tls = if scheme.eq_ignore_ascii_case("https") { "tls; " } else { "" };
     let port = match scheme.to_ascii_lowercase().as_str() {
         "http" if !address.contains(':') => ":80",
@@ -307,7 +355,9 @@ pub(crate) fn host_pattern(text: &str) -> Result<String, String> {
     let name = text.strip_prefix("*.").unwrap_or(text);
     let address = name.parse::<IpAddr>().is_ok() || bracketed(name);
     if !address && !is_host_name(name.strip_suffix('.').unwrap_or(name)) {
-        return Err(format!("`{text}` is not a host: write `*`, `www.example.org` or `*.example.org`, without a port"));
+        return Err(format!(
+            "`{text}` is not a host: write `*`, `www.example.org` or `*.example.org`, without a port"
+        ));
     }
     Ok(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase())
 }
@@ -331,7 +381,10 @@ pub(crate) fn route_path(text: &str) -> Result<String, String> {
     }
     let mut segments = text[1..].split('/').rev().skip_while(|segment| segment.is_empty());
     if text.contains("//") || segments.any(|segment| matches!(segment, "" | "." | "..")) {
-        return Err("a path must not have empty, `.` or `..` segments: weir compares requests without them".to_owned());
+        return Err(
+            "a path must not have empty, `.` or `..` segments: weir compares requests without them"
+                .to_owned(),
+        );
     }
     Ok(text.to_owned())
 }
@@ -372,7 +425,11 @@ pub(crate) fn balance_key(text: &str) -> Result<String, String> {
 
 /// The name of a cookie: a token, RFC 6265 §4.1.1.
 pub(crate) fn cookie_name(text: &str) -> Result<String, String> {
-    if is_token(text) && text.len() <= 64 { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a name")) }
+    if is_token(text) && text.len() <= 64 {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not a name"))
+    }
 }
 
 /// The path of a cookie, RFC 6265 §4.1.1.
@@ -414,9 +471,13 @@ pub(crate) fn echo_field(text: &str) -> Result<String, String> {
     if !is_token(text) || text.contains('_') {
         return Err(format!("`{text}` is not a header name"));
     }
-    let reserved = TAKEN.contains(&lower.as_str()) || lower.starts_with("proxy-") || lower.starts_with("x-forwarded-");
+    let reserved = TAKEN.contains(&lower.as_str())
+        || lower.starts_with("proxy-")
+        || lower.starts_with("x-forwarded-");
     if reserved {
-        return Err(format!("the header `{lower}` has another meaning: choose another, such as x-request-id"));
+        return Err(format!(
+            "the header `{lower}` has another meaning: choose another, such as x-request-id"
+        ));
     }
     Ok(lower)
 }
@@ -427,14 +488,17 @@ pub(crate) fn network(text: &str) -> Result<String, String> {
         Some((address, bits)) => (address, Some(bits)),
         None => (text, None),
     };
-    let address: IpAddr =
-        address.parse().map_err(|_| format!("`{text}` is not an address or a range such as 10.0.0.0/8 or fd00::/8"))?;
+    let address: IpAddr = address.parse().map_err(|_| {
+        format!("`{text}` is not an address or a range such as 10.0.0.0/8 or fd00::/8")
+    })?;
     let max: u8 = if address.is_ipv4() { 32 } else { 128 };
     let bits = match bits {
         None => max,
-        Some(bits) => {
-            bits.parse().ok().filter(|bits| *bits <= max).ok_or_else(|| format!("`/{bits}` must be 0 to {max}"))?
-        }
+        Some(bits) => bits
+            .parse()
+            .ok()
+            .filter(|bits| *bits <= max)
+            .ok_or_else(|| format!("`/{bits}` must be 0 to {max}"))?,
     };
     Ok(format!("{address}/{bits}"))
 }
@@ -449,10 +513,12 @@ pub(crate) fn log_destination(text: &str) -> Result<String, String> {
     match text {
         "" => Err("expected a path, `stdout` or `off`".to_owned()),
         "-" => Ok("stdout".to_owned()),
-        "stderr" | "syslog" | "journald" => {
-            Err(format!("`{text}` is not supported: write a path or `stdout` (a file of that name is `./{text}`)"))
+        "stderr" | "syslog" | "journald" => Err(format!(
+            "`{text}` is not supported: write a path or `stdout` (a file of that name is `./{text}`)"
+        )),
+        _ if text.contains(char::is_control) => {
+            Err("a path must not contain control characters".to_owned())
         }
-        _ if text.contains(char::is_control) => Err("a path must not contain control characters".to_owned()),
         _ => Ok(text.to_owned()),
     }
 }
@@ -478,13 +544,17 @@ pub(crate) fn log_format(text: &str) -> Result<String, String> {
 
 fn unknown_name(name: &str) -> String {
     // `nearest` compares words in the form of options.
-    let words: Vec<(String, &str)> = Name::ALL.iter().map(|(_, word, _)| (word.replace('_', "-"), *word)).collect();
+    let words: Vec<(String, &str)> =
+        Name::ALL.iter().map(|(_, word, _)| (word.replace('_', "-"), *word)).collect();
     let near = nearest(name, words.iter().map(|(dashed, _)| dashed.as_str()));
     if let Some((_, word)) = near.and_then(|near| words.iter().find(|(dashed, _)| dashed == near)) {
         return format!("unknown variable `${name}`; did you mean `${word}`?");
     }
     let all: Vec<String> = words.iter().map(|(_, word)| format!("${word}")).collect();
-    format!("unknown variable `${name}`; known are {} and $http_NAME for any request header", all.join(" "))
+    format!(
+        "unknown variable `${name}`; known are {} and $http_NAME for any request header",
+        all.join(" ")
+    )
 }
 
 /// A regular expression over bytes.
@@ -524,7 +594,9 @@ pub(crate) fn probe_host(text: &str) -> Result<String, String> {
         _ => text,
     };
     if !is_host_name(host) && !bracketed(host) {
-        return Err(format!("`{text}` is not a host: write it like www.example.org or www.example.org:8080"));
+        return Err(format!(
+            "`{text}` is not a host: write it like www.example.org or www.example.org:8080"
+        ));
     }
     Ok(text.to_owned())
 }
@@ -535,7 +607,10 @@ pub(crate) fn probe_text(text: &str) -> Result<String, String> {
         1..=4096 => match body_check(text) {
             Some(BodyCheck::Sha256(_)) => Ok(text.to_ascii_lowercase()),
             Some(BodyCheck::Contains(_)) => Ok(text.to_owned()),
-            None => Err("a SHA-256 must have 64 hexadecimal digits, as `sha256sum` prints them".to_owned()),
+            None => {
+                Err("a SHA-256 must have 64 hexadecimal digits, as `sha256sum` prints them"
+                    .to_owned())
+            }
         },
         _ => Err("a text to look for must have 1 to 4096 bytes".to_owned()),
     }
@@ -543,7 +618,9 @@ pub(crate) fn probe_text(text: &str) -> Result<String, String> {
 
 /// Returns the meaning of a valid `expect-body`; None: it is not valid.
 pub(crate) fn body_check(text: &str) -> Option<BodyCheck> {
-    let Some(digits) = text.strip_prefix("sha256:") else { return Some(BodyCheck::Contains(text.to_owned())) };
+    let Some(digits) = text.strip_prefix("sha256:") else {
+        return Some(BodyCheck::Contains(text.to_owned()));
+    };
     if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
@@ -583,7 +660,11 @@ mod tests {
     fn table(check: TextCheck, good: &[(&str, &str)], bad: &[&str]) {
         for (text, canonical) in good {
             assert_eq!(check(text).as_deref(), Ok(*canonical));
-            assert_eq!(check(canonical).as_deref(), Ok(*canonical), "the canonical form reads back");
+            assert_eq!(
+                check(canonical).as_deref(),
+                Ok(*canonical),
+                "the canonical form reads back"
+            );
         }
         for text in bad {
             assert!(check(text).is_err(), "{text}");
@@ -592,9 +673,15 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let good = [("0.0.0.0:80", "0.0.0.0:80"), ("[::]:80", "[::]:80"), ("[0:0::1]:0", "[::1]:0")];
-        table(listen_address, &good, &["", ":80", "*:80", "localhost:80", "1.2.3.4", "::1", "1.2.3.4:99999", "a:b"]);
-        let good = ["10.0.0.1:9090", "app_1.local:80", "[::1]:1", "_http._tcp.app.internal", "_a._b.c"];
+        let good =
+            [("0.0.0.0:80", "0.0.0.0:80"), ("[::]:80", "[::]:80"), ("[0:0::1]:0", "[::1]:0")];
+        table(
+            listen_address,
+            &good,
+            &["", ":80", "*:80", "localhost:80", "1.2.3.4", "::1", "1.2.3.4:99999", "a:b"],
+        );
+        let good =
+            ["10.0.0.1:9090", "app_1.local:80", "[::1]:1", "_http._tcp.app.internal", "_a._b.c"];
         table(
             server_address,
             &good.map(|text| (text, text)),
@@ -619,15 +706,28 @@ mod tests {
 
     #[test]
     fn names_and_patterns() {
-        table(server_place, &[("original-destination", "original-destination"), ("a:1", "a:1")], &["destination", ""]);
+        table(
+            server_place,
+            &[("original-destination", "original-destination"), ("a:1", "a:1")],
+            &["destination", ""],
+        );
         table(
             source,
             &[("client", "client"), ("10.0.0.5", "10.0.0.5"), ("0::1", "::1")],
             &["", "Client", "10.0.0.5:80", "[::1]", "0.0.0.0", "::", "224.0.0.1", "eth0"],
         );
-        table(congestion, &[("bbr", "bbr"), ("x_1-y", "x_1-y")], &["", "BBR", "a b", "abcdefghijklmnop"]);
+        table(
+            congestion,
+            &[("bbr", "bbr"), ("x_1-y", "x_1-y")],
+            &["", "BBR", "a b", "abcdefghijklmnop"],
+        );
         table(upstream_name, &[("app-1", "app-1")], &["", "a b", "a/b"]);
-        let good = [("*", "*"), ("WWW.Example.org.", "www.example.org"), ("*.a", "*.a"), ("[::1]", "[::1]")];
+        let good = [
+            ("*", "*"),
+            ("WWW.Example.org.", "www.example.org"),
+            ("*.a", "*.a"),
+            ("[::1]", "[::1]"),
+        ];
         table(host_pattern, &good, &["", "a:80", "*a", "a.*", "**", "a/b", "*."]);
         table(
             route_path,

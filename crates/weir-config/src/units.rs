@@ -2,11 +2,18 @@
 //! u64.
 
 /// Microseconds in each unit of time, largest first.
-const TIMES: [(&str, u64); 6] =
-    [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1)];
+const TIMES: [(&str, u64); 6] = [
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("m", 60_000_000),
+    ("s", 1_000_000),
+    ("ms", 1_000),
+    ("us", 1),
+];
 
 /// Bytes in each unit of size, largest first.
-const SIZES: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const SIZES: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// Reads a time such as `250ms` or `1h30m`; the result is in microseconds.
 ///
@@ -20,10 +27,17 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
         let Some((_, scale)) = TIMES.iter().find(|(name, _)| *name == unit) else {
             return Err(format!("`{unit}` is not a unit of time: use us, ms, s, m, h or d"));
         };
-        total = number.checked_mul(*scale).and_then(|us| total.checked_add(us)).ok_or("the time is too long")?;
+        total = number
+            .checked_mul(*scale)
+            .and_then(|us| total.checked_add(us))
+            .ok_or("the time is too long")?;
         rest = after;
     }
-    if text.is_empty() { Err("a time can't be empty: write it like 10s".to_owned()) } else { Ok(total) }
+    if text.is_empty() {
+        Err("a time can't be empty: write it like 10s".to_owned())
+    } else {
+        Ok(total)
+    }
 }
 
 /// Reads a size such as `64KiB`; the result is in bytes. A bare number counts bytes.
@@ -40,7 +54,10 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     }
     let Some((_, scale)) = SIZES.iter().find(|(name, _)| *name == unit) else {
         return Err(
-            match SIZES.iter().find(|(name, _)| unit.len() < 4 && name[..1].eq_ignore_ascii_case(&unit[..1])) {
+            match SIZES
+                .iter()
+                .find(|(name, _)| unit.len() < 4 && name[..1].eq_ignore_ascii_case(&unit[..1]))
+            {
                 Some((name, _)) => format!("`{unit}` is not a unit of size: use {name}"),
                 None => format!("`{unit}` is not a unit of size: use B, KiB, MiB, GiB or TiB"),
             },
@@ -91,7 +108,18 @@ mod tests {
         assert_eq!(parse_time("10s"), Ok(10_000_000));
         assert_eq!(parse_time("1h30m"), Ok(5_400_000_000));
         assert_eq!(parse_time("250us"), Ok(250));
-        for bad in ["", "10", "s", "10x", "10 s", "-1s", "1.5s", "10s5", "99999999999999999999s", "999999999999d"] {
+        for bad in [
+            "",
+            "10",
+            "s",
+            "10x",
+            "10 s",
+            "-1s",
+            "1.5s",
+            "10s5",
+            "99999999999999999999s",
+            "999999999999d",
+        ] {
             assert!(parse_time(bad).is_err(), "{bad}");
         }
         assert!(parse_time("10").unwrap_err().contains("needs a unit"));

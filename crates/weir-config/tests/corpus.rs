@@ -20,21 +20,32 @@ fn variables(name: &str) -> Option<String> {
 
 /// Names below `.test` exist.
 fn names(_: &DiscoveryPlan, names: &[&str]) -> Vec<Option<String>> {
-    names.iter().map(|name| (!name.contains(".test:")).then(|| "there is no such name".to_owned())).collect()
+    names
+        .iter()
+        .map(|name| (!name.contains(".test:")).then(|| "there is no such name".to_owned()))
+        .collect()
 }
 
 /// Reads the files that exist in the tests.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     match path.to_str() {
-        Some("/etc/weir/blocked.txt") => Ok(b"# names\nblocked.test # one of them\n\n*.Below.test\r\n".to_vec()),
-        Some("/etc/weir/wrong.txt") => Ok(b"fine.test\n0.0.0.0 ads.test\n10.0.0.1\n*\na..b\nb\xfc.test\n".to_vec()),
+        Some("/etc/weir/blocked.txt") => {
+            Ok(b"# names\nblocked.test # one of them\n\n*.Below.test\r\n".to_vec())
+        }
+        Some("/etc/weir/wrong.txt") => {
+            Ok(b"fine.test\n0.0.0.0 ads.test\n10.0.0.1\n*\na..b\nb\xfc.test\n".to_vec())
+        }
         Some("/etc/weir/users") => Ok(b"ann:$argon2id$...\n".to_vec()),
         Some("/etc/weir/wrong-users") => Ok(b"ann:$argon2id$...\nbob\n\n".to_vec()),
         Some("/etc/weir/nobody") => Ok(Vec::new()),
-        Some("/etc/weir/own.pac") => Ok(b"function FindProxyForURL(url, host) { return \"PROXY a:1\"; }\n".to_vec()),
+        Some("/etc/weir/own.pac") => {
+            Ok(b"function FindProxyForURL(url, host) { return \"PROXY a:1\"; }\n".to_vec())
+        }
         Some("/etc/weir/sorry.html") => Ok("<p>We are b\u{e4}ck soon.</p>".into()),
         Some("/etc/weir/large.html") => Ok(vec![b'x'; (1 << 20) + 1]),
-        Some("/etc/weir/servers.json") => Ok(b"[{\"address\": \"10.0.0.7:80\", \"weight\": 1}]".to_vec()),
+        Some("/etc/weir/servers.json") => {
+            Ok(b"[{\"address\": \"10.0.0.7:80\", \"weight\": 1}]".to_vec())
+        }
         Some("/etc/weir/wrong-servers.kdl") => Ok(b"server \"10.0.0.7\"\n".to_vec()),
         Some("/var/log/weir") => Err(io::ErrorKind::IsADirectory.into()),
         _ => Err(io::ErrorKind::NotFound.into()),
@@ -45,7 +56,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
     let text = String::from_utf8_lossy(bytes);
     let wrong = text.lines().enumerate().filter(|(_, line)| !line.contains(':'));
-    let wrong: Vec<String> = wrong.map(|(at, _)| format!("{}:{}: there is no colon", path.display(), at + 1)).collect();
+    let wrong: Vec<String> =
+        wrong.map(|(at, _)| format!("{}:{}: there is no colon", path.display(), at + 1)).collect();
     if wrong.is_empty() { Ok(text.lines().count()) } else { Err(wrong) }
 }
 
@@ -66,7 +78,9 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
         {
             Ok(vec!["the certificate in /etc/weir/soon.pem expires".to_owned()])
         }
-        TlsFiles::Authorities(Some(path)) | TlsFiles::Clients { authorities: path, .. } if is(path, "wrong.pem") => {
+        TlsFiles::Authorities(Some(path)) | TlsFiles::Clients { authorities: path, .. }
+            if is(path, "wrong.pem") =>
+        {
             Err("cannot read the certificates of CAs in /etc/weir/wrong.pem".to_owned())
         }
         TlsFiles::Ocsp { response, .. } if is(response, "wrong.ocsp") => {
@@ -91,7 +105,8 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
 /// Stands in for the expert on the groups of the machine.
 fn group(name: &str) -> Result<u32, Account> {
     let unknown = || {
-        let (message, help) = (format!("no group `{name}` in /etc/group"), "did you mean `tls`?".to_owned());
+        let (message, help) =
+            (format!("no group `{name}` in /etc/group"), "did you mean `tls`?".to_owned());
         Account { word: "group", message, help }
     };
     if name == "tlsx" { Err(unknown()) } else { Ok(33) }
@@ -100,7 +115,8 @@ fn group(name: &str) -> Result<u32, Account> {
 /// Stands in for the expert on the users of the machine.
 fn account(choice: &UserChoice) -> Result<(), Account> {
     let unknown = |word, what: &str, near: &str| {
-        let (message, help) = (format!("no {what} `{near}x` in /etc/{what}"), format!("did you mean `{near}`?"));
+        let (message, help) =
+            (format!("no {what} `{near}x` in /etc/{what}"), format!("did you mean `{near}`?"));
         Err(Account { word, message, help })
     };
     match (choice.name.as_str(), choice.group.as_deref()) {
@@ -112,14 +128,20 @@ fn account(choice: &UserChoice) -> Result<(), Account> {
 
 /// Stands in for the expert on the directories of the machine.
 fn keeps(path: &Path) -> Result<(), String> {
-    if path.starts_with("/nowhere") { Err("there is no directory /nowhere".to_owned()) } else { Ok(()) }
+    if path.starts_with("/nowhere") {
+        Err("there is no directory /nowhere".to_owned())
+    } else {
+        Ok(())
+    }
 }
 
 /// Stands in for the expert on the routes of the machine: those of IPv4 lead here, others do not.
 fn arrival(arrival: Arrival) -> Option<(String, String)> {
     let wrong = match arrival {
         Arrival::ToSockets { is_ipv6: false } => return None,
-        Arrival::ToSockets { is_ipv6: true } => ("nothing leads packets for others here", "ip -6 rule"),
+        Arrival::ToSockets { is_ipv6: true } => {
+            ("nothing leads packets for others here", "ip -6 rule")
+        }
         Arrival::WithKeptPorts => ("both sides are one connection to conntrack", "notrack"),
     };
     Some((wrong.0.to_owned(), wrong.1.to_owned()))
@@ -141,8 +163,11 @@ const WORLD: World<'static> = World {
 
 fn files(kind: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
-    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "kdl" || extension == "json"));
+    let mut files: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| {
+        path.extension().is_some_and(|extension| extension == "kdl" || extension == "json")
+    });
     files.sort();
     assert!(!files.is_empty());
     files
@@ -156,7 +181,8 @@ fn compare(path: &Path, actual: &str, failures: &mut Vec<String>) {
     }
     let expected = fs::read_to_string(&expected).unwrap_or_default();
     if expected != actual {
-        failures.push(format!("{}\n--- expected\n{expected}\n--- actual\n{actual}", path.display()));
+        failures
+            .push(format!("{}\n--- expected\n{expected}\n--- actual\n{actual}", path.display()));
     }
 }
 
@@ -169,9 +195,11 @@ fn good_configurations_print_what_they_mean() {
     let mut failures = Vec::new();
     for path in files("good") {
         let text = fs::read_to_string(&path).unwrap();
-        let config = parse_in(&text, &name(&path), WORLD).unwrap_or_else(|errors| panic!("{errors}"));
+        let config =
+            parse_in(&text, &name(&path), WORLD).unwrap_or_else(|errors| panic!("{errors}"));
         assert_reads_back_here(&config, &path);
-        let warnings = config.warnings.map(|warnings| warnings.render(false, 100)).unwrap_or_default();
+        let warnings =
+            config.warnings.map(|warnings| warnings.render(false, 100)).unwrap_or_default();
         compare(&path, &(config.tree.to_kdl() + &warnings), &mut failures);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -180,7 +208,8 @@ fn good_configurations_print_what_they_mean() {
 /// Names in the corpus resolve only in its world.
 fn assert_reads_back_here(config: &weir_config::Config, path: &Path) {
     for (name, text) in [("p.kdl", config.tree.to_kdl()), ("p.json", config.tree.to_json())] {
-        let again = parse_in(&text, name, WORLD).unwrap_or_else(|errors| panic!("{}: {errors}", path.display()));
+        let again = parse_in(&text, name, WORLD)
+            .unwrap_or_else(|errors| panic!("{}: {errors}", path.display()));
         assert_eq!(format!("{:?}", config.plan), format!("{:?}", again.plan));
         assert_eq!((&config.admin, config.metrics), (&again.admin, again.metrics));
     }
@@ -229,7 +258,12 @@ fn errors_for_programs_have_places() {
     let errors = parse_in("listen \"127.0.0.1:1\"\n  lissten 2\n", "x.kdl", WORLD).unwrap_err();
     let json = errors.to_json();
     assert_eq!(json["file"], "x.kdl");
-    let unknown = &json["errors"].as_array().unwrap().iter().find(|error| error["code"] == "unknown-option").unwrap();
+    let unknown = &json["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|error| error["code"] == "unknown-option")
+        .unwrap();
     assert_eq!((&unknown["line"], &unknown["column"]), (&2.into(), &3.into()));
     assert_eq!(unknown["help"], "did you mean `listen`?");
 }
@@ -248,8 +282,14 @@ const OPTION_PAGES: [&str; 9] = [
 ];
 
 /// Pages whose examples must be valid, besides those with options.
-const PAGES_WITH_EXAMPLES: [&str; 6] =
-    ["docs/configuration.md", "docs/balancing.md", "docs/forward.md", "docs/start.md", "docs/examples.md", "README.md"];
+const PAGES_WITH_EXAMPLES: [&str; 6] = [
+    "docs/configuration.md",
+    "docs/balancing.md",
+    "docs/forward.md",
+    "docs/start.md",
+    "docs/examples.md",
+    "README.md",
+];
 
 /// Each block is on exactly one page, by its heading. To add a block, put its heading between the
 /// marks of a page and run this with `UPDATE=1`.
@@ -266,7 +306,8 @@ fn the_option_pages_are_the_option_table() {
         let mut wanted = format!("{head}<!-- options -->\n");
         for heading in own.lines().filter_map(|line| line.strip_prefix("### ")) {
             let at = left.iter().position(|section| section.lines().next() == Some(heading));
-            let at = at.unwrap_or_else(|| panic!("{page}: {heading} is no block, or is on two pages"));
+            let at =
+                at.unwrap_or_else(|| panic!("{page}: {heading} is no block, or is on two pages"));
             wanted.push_str("### ");
             wanted.push_str(left.remove(at));
         }
@@ -287,7 +328,8 @@ fn examples_of_the_pages_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let pages = OPTION_PAGES.iter().chain(&PAGES_WITH_EXAMPLES);
     let page: String = pages.map(|page| fs::read_to_string(root.join(page)).unwrap()).collect();
-    let examples: Vec<_> = page.split("```kdl\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let examples: Vec<_> =
+        page.split("```kdl\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!examples.is_empty());
     for example in examples {
         let world = World {
@@ -303,7 +345,8 @@ fn examples_of_the_pages_are_valid() {
                 arrival: &|_| None,
             },
         };
-        let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));
+        let config = parse_in(example, "example.kdl", world)
+            .unwrap_or_else(|errors| panic!("{errors}\n{example}"));
         assert_reads_back(&config);
     }
 }
@@ -314,7 +357,8 @@ fn common_options_are_those_of_the_option_table() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/common-options.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, section) = page.split_once("| block | option | default |").unwrap();
-    let rows: Vec<Vec<&str>> = section.lines().skip(2).take_while(|line| line.starts_with("| `")).map(cells).collect();
+    let rows: Vec<Vec<&str>> =
+        section.lines().skip(2).take_while(|line| line.starts_with("| `")).map(cells).collect();
     assert!(rows.len() > 5);
     let reference = weir_config::reference();
     for row in rows {
@@ -324,7 +368,10 @@ fn common_options_are_those_of_the_option_table() {
         match line {
             Some(line) => assert_eq!(line[2], default, "{option} in {block}"),
             // A block inside the block, such as `pipeline`.
-            None => assert!(reference.contains(&format!("### {option} in {block}\n")), "{option} in {block}"),
+            None => assert!(
+                reference.contains(&format!("### {option} in {block}\n")),
+                "{option} in {block}"
+            ),
         }
     }
 }

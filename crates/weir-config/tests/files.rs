@@ -8,8 +8,8 @@ use std::sync::Arc;
 use weir_config::{Experts, FILE_BYTES_MAX, find_path, load, parse};
 use weir_http::Fields;
 use weir_proxy::plan::{
-    CachePlan, CacheRules, ClientPlan, DiscoveryPlan, HealthPlan, ListenerPlan, ServerPlan, ShutdownPlan, UpgradePlan,
-    UpstreamPlan,
+    CachePlan, CacheRules, ClientPlan, DiscoveryPlan, HealthPlan, ListenerPlan, ServerPlan,
+    ShutdownPlan, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::route::Asked;
 
@@ -82,7 +82,9 @@ fn a_pipe_without_a_writer_is_not_waited_for() {
 fn a_configuration_may_come_through_a_pipe() {
     let (ours, mut end) = std::io::pipe().unwrap();
     let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&ours)));
-    let reader = std::thread::spawn(move || load(&path, Experts::NOBODY).map(|config| config.plan.listeners.len()));
+    let reader = std::thread::spawn(move || {
+        load(&path, Experts::NOBODY).map(|config| config.plan.listeners.len())
+    });
     for part in ["listen \"127.0.0.1:80\"\n", "route { respond 204; }\n"] {
         std::io::Write::write_all(&mut end, part.as_bytes()).unwrap();
         std::thread::yield_now();
@@ -99,13 +101,17 @@ fn the_named_file_is_the_one() {
 
 #[test]
 fn defaults_of_the_table_are_those_of_the_plan() {
-    let text = "listen \"127.0.0.1:80\"; upstream app { server \"10.0.0.1:80\"; }; route { proxy app; }";
+    let text =
+        "listen \"127.0.0.1:80\"; upstream app { server \"10.0.0.1:80\"; }; route { proxy app; }";
     let plan = parse(text, "defaults.kdl").unwrap().plan;
     let server = ServerPlan::new("10.0.0.1:80", "10.0.0.1:80".parse().unwrap());
-    let upstream = UpstreamPlan { name: "app".to_owned(), servers: vec![server], ..UpstreamPlan::default() };
+    let upstream =
+        UpstreamPlan { name: "app".to_owned(), servers: vec![server], ..UpstreamPlan::default() };
     assert_eq!(format!("{:?}", plan.client), format!("{:?}", ClientPlan::default()));
     assert_eq!(format!("{:?}", plan.upstreams), format!("{:?}", [upstream]));
-    let probed = parse(&text.replace("\"10.0.0.1:80\";", "\"10.0.0.1:80\"; health;"), "health.kdl").unwrap().plan;
+    let probed = parse(&text.replace("\"10.0.0.1:80\";", "\"10.0.0.1:80\"; health;"), "health.kdl")
+        .unwrap()
+        .plan;
     assert_eq!(probed.upstreams[0].health, Some(HealthPlan::default()));
     assert_eq!(plan.shutdown, ShutdownPlan::default());
     assert_eq!(plan.discovery, DiscoveryPlan::default());
@@ -116,12 +122,20 @@ fn defaults_of_the_table_are_those_of_the_plan() {
     assert_eq!(gives_way.upgrade, UpgradePlan::default());
     let caches = |text: &str| {
         let plan = parse(text, "cache.kdl").unwrap().plan;
-        let asked =
-            Asked { sealed: false, host: b"a", path: b"/", method: b"GET", fields: &Fields::default(), bytes: b"" };
-        let rules = plan.routes.find(&asked, &mut Vec::new()).unwrap().and_then(|to| to.rules.clone());
+        let asked = Asked {
+            sealed: false,
+            host: b"a",
+            path: b"/",
+            method: b"GET",
+            fields: &Fields::default(),
+            bytes: b"",
+        };
+        let rules =
+            plan.routes.find(&asked, &mut Vec::new()).unwrap().and_then(|to| to.rules.clone());
         (plan.cache.map(|cache| format!("{cache:?}")), rules.and_then(|rules| rules.cache.clone()))
     };
-    let usual = (Some(format!("{:?}", CachePlan::default())), Some(Arc::new(CacheRules::default())));
+    let usual =
+        (Some(format!("{:?}", CachePlan::default())), Some(Arc::new(CacheRules::default())));
     let cached = text.replace("proxy app;", "proxy app; cache;");
     assert_eq!(caches(&cached), usual);
     assert_eq!(caches(&format!("{cached}; cache")), usual);

@@ -29,16 +29,19 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
-    let (folder, name) = (pattern.parent().unwrap(), pattern.file_name().unwrap().to_str().unwrap());
+    let (folder, name) =
+        (pattern.parent().unwrap(), pattern.file_name().unwrap().to_str().unwrap());
     let Some(end) = name.strip_prefix('*') else { return Ok(vec![pattern.to_owned()]) };
     let Ok(entries) = fs::read_dir(corpus().join(folder)) else { return Ok(Vec::new()) };
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.retain(|name| name.ends_with(end));
     names.sort();
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-const OUTSIDE: Outside<'static> = Outside { variables: &variables, matching: &matching, read: &read };
+const OUTSIDE: Outside<'static> =
+    Outside { variables: &variables, matching: &matching, read: &read };
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let mut names: Vec<PathBuf> =
@@ -58,7 +61,8 @@ fn compare(path: &Path, actual: &str, failures: &mut Vec<String>) {
     }
     let expected = fs::read_to_string(&expected).unwrap_or_default();
     if expected != actual {
-        failures.push(format!("{}\n--- expected\n{expected}\n--- actual\n{actual}", path.display()));
+        failures
+            .push(format!("{}\n--- expected\n{expected}\n--- actual\n{actual}", path.display()));
     }
 }
 
@@ -74,8 +78,8 @@ fn shown(imported: &Imported) -> String {
 /// Fails unless weir's own checker accepts a text.
 fn assert_valid(text: &str, name: &Path) {
     let world = World { variables: &|_| None, read: &|_| Ok(Vec::new()), experts: Experts::NOBODY };
-    let config =
-        parse_in(text, "imported.kdl", world).unwrap_or_else(|errors| panic!("{}: {errors}\n{text}", name.display()));
+    let config = parse_in(text, "imported.kdl", world)
+        .unwrap_or_else(|errors| panic!("{}: {errors}\n{text}", name.display()));
     assert!(!config.plan.listeners.is_empty());
     assert!(!config.plan.routes.is_empty() || !config.plan.tcp.is_empty());
 }
@@ -85,8 +89,15 @@ fn what_others_write_becomes_weirs() {
     let mut failures = Vec::new();
     for dialect in DIALECTS {
         for path in files(dialect.word()) {
-            let imported = import_in(dialect, &path, OUTSIDE).unwrap_or_else(|errors| panic!("{errors}"));
-            assert!(imported.faults.is_none(), "{}: {}\n{}", path.display(), imported.faults.unwrap(), imported.text);
+            let imported =
+                import_in(dialect, &path, OUTSIDE).unwrap_or_else(|errors| panic!("{errors}"));
+            assert!(
+                imported.faults.is_none(),
+                "{}: {}\n{}",
+                path.display(),
+                imported.faults.unwrap(),
+                imported.text
+            );
             assert_valid(&imported.text, &path);
             compare(&path, &shown(&imported), &mut failures);
         }
@@ -100,7 +111,8 @@ fn what_is_broken_is_refused_with_its_line() {
     let mut failures = Vec::new();
     for path in files("bad") {
         let name = path.file_name().unwrap().to_str().unwrap();
-        let dialect = DIALECTS.into_iter().find(|dialect| name.starts_with(dialect.word())).unwrap();
+        let dialect =
+            DIALECTS.into_iter().find(|dialect| name.starts_with(dialect.word())).unwrap();
         match import_in(dialect, &path, OUTSIDE) {
             Ok(imported) => failures.push(format!("{name} was taken: {}", shown(&imported))),
             Err(errors) => {
@@ -114,10 +126,13 @@ fn what_is_broken_is_refused_with_its_line() {
 
 /// A text in place of a file.
 fn import_text(dialect: Dialect, text: &[u8]) -> Result<Imported, String> {
-    let read =
-        |path: &Path| if path == Path::new("x") { Ok(text.to_vec()) } else { Err(io::Error::other("not there")) };
-    let outside = Outside { variables: &variables, matching: &|path| Ok(vec![path.to_owned()]), read: &read };
-    let imported = import_in(dialect, Path::new("x"), outside).map_err(|errors| errors.to_string())?;
+    let read = |path: &Path| {
+        if path == Path::new("x") { Ok(text.to_vec()) } else { Err(io::Error::other("not there")) }
+    };
+    let outside =
+        Outside { variables: &variables, matching: &|path| Ok(vec![path.to_owned()]), read: &read };
+    let imported =
+        import_in(dialect, Path::new("x"), outside).map_err(|errors| errors.to_string())?;
     assert!(imported.faults.is_none(), "{}\n{}", imported.faults.unwrap(), imported.text);
     Ok(imported)
 }
@@ -125,13 +140,19 @@ fn import_text(dialect: Dialect, text: &[u8]) -> Result<Imported, String> {
 /// What hostile texts have in common: a quick error that names line and solution.
 #[test]
 fn hostile_texts_have_an_answer() {
-    let deep = |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));
+    let deep =
+        |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));
     for (dialect, text, line, message) in [
         (Dialect::Nginx, "a {\n".repeat(100_000), 33, "nested too deep"),
         (Dialect::Nginx, deep("a{", "}"), 1, "nested too deep"),
         (Dialect::Nginx, "a b;\n".repeat(200_000), 100_001, "more than 100000 directives"),
         (Dialect::Nginx, format!("a {};", "b ".repeat(1_000_000)), 0, ""),
-        (Dialect::Nginx, "\n\na \"b".to_owned() + &"\n".repeat(1_000_000), 3, "quote is never closed"),
+        (
+            Dialect::Nginx,
+            "\n\na \"b".to_owned() + &"\n".repeat(1_000_000),
+            3,
+            "quote is never closed",
+        ),
         (Dialect::Nginx, "x\n{".to_owned(), 2, "never closed"),
         (Dialect::Nginx, "a\n\n".to_owned(), 1, "does not end"),
         (Dialect::Nginx, "\n}".to_owned(), 2, "matches no opening brace"),
@@ -141,7 +162,12 @@ fn hostile_texts_have_an_answer() {
         (Dialect::Nginx, "include x;\n".to_owned(), 1, "include each other too deep"),
         (Dialect::Nginx, "a".repeat(5_000_000), 0, "larger than 4194304 bytes"),
         (Dialect::Haproxy, "defaults\n  a \"b\n c\"\n".to_owned(), 2, "quote that is never closed"),
-        (Dialect::Haproxy, "defaults\n".to_owned() + &" mode http\n".repeat(200_000), 100_001, "more than 100000"),
+        (
+            Dialect::Haproxy,
+            "defaults\n".to_owned() + &" mode http\n".repeat(200_000),
+            100_001,
+            "more than 100000",
+        ),
         (Dialect::Haproxy, "\nserver a\n".to_owned(), 2, "in no section"),
         (Dialect::Haproxy, "listen a\n\0".to_owned(), 2, "NUL"),
         (Dialect::Caddy, "a {\n".repeat(100_000), 34, "nested too deep"),
@@ -150,7 +176,12 @@ fn hostile_texts_have_an_answer() {
         (Dialect::Caddy, "a {\n respond }\n}".to_owned(), 2, "alone on its line"),
         (Dialect::Caddy, "a {\n \"b\n\n}".to_owned(), 2, "quote of this line"),
         (Dialect::Caddy, "a {\n x <<E\n\n}".to_owned(), 2, "never ends"),
-        (Dialect::Caddy, "(a) {\nimport a\nimport a\n}\nimport a\n".to_owned(), 2, "imports are nested too deep"),
+        (
+            Dialect::Caddy,
+            "(a) {\nimport a\nimport a\n}\nimport a\n".to_owned(),
+            2,
+            "imports are nested too deep",
+        ),
         (Dialect::Caddy, "(a) {\n".to_owned(), 1, "never closed"),
         (Dialect::Caddy, "a,\n".to_owned(), 1, "after the comma"),
         (Dialect::Caddy, "import x\n".to_owned(), 1, "imports are nested too deep"),
@@ -158,7 +189,11 @@ fn hostile_texts_have_an_answer() {
         match import_text(dialect, text.as_bytes()) {
             Ok(_) => assert_eq!(line, 0, "{message}"),
             Err(said) => {
-                assert!(said.contains(message) && !message.is_empty(), "{message}: {}", &said[..said.len().min(300)]);
+                assert!(
+                    said.contains(message) && !message.is_empty(),
+                    "{message}: {}",
+                    &said[..said.len().min(300)]
+                );
                 let place = if line == 0 { "x: ".to_owned() } else { format!("x:{line}:") };
                 assert!(said.starts_with(&place), "{message}: {}", &said[..said.len().min(300)]);
             }
@@ -195,7 +230,8 @@ fn large_configurations_come_to_an_end() {
     haproxy.push_str("backend b\n mode http\n server s 10.0.0.1:80\n");
     let mut caddy = ":80 {\n".to_owned();
     for n in 0..3000 {
-        let _ = writeln!(caddy, "@m{n} path /{n}/* /x{n}/*\nreverse_proxy @m{n} 10.0.0.1:{}", n + 1);
+        let _ =
+            writeln!(caddy, "@m{n} path /{n}/* /x{n}/*\nreverse_proxy @m{n} 10.0.0.1:{}", n + 1);
     }
     caddy.push('}');
     let mut stream = "stream { map $ssl_preread_server_name $n { hostnames; ".to_owned();
@@ -204,7 +240,11 @@ fn large_configurations_come_to_an_end() {
     }
     stream.push_str("} ");
     for n in 0..3_000 {
-        let _ = writeln!(stream, "server {{ listen {}; ssl_preread on; proxy_pass $n; deny 10.0.0.1; }}", n + 1);
+        let _ = writeln!(
+            stream,
+            "server {{ listen {}; ssl_preread on; proxy_pass $n; deny 10.0.0.1; }}",
+            n + 1
+        );
     }
     stream.push('}');
     let names: String = (0..4_000).map(|n| format!(" h{n}.test")).collect();
@@ -215,11 +255,21 @@ fn large_configurations_come_to_an_end() {
     tls.push_str("backend b\n server s 10.0.0.1:443\n");
     for (dialect, text) in [(Dialect::Nginx, stream), (Dialect::Haproxy, tls)] {
         let imported = import_text(dialect, text.as_bytes()).unwrap();
-        assert!(imported.text.contains("sni \"h0.test\"") && !imported.notes.is_empty(), "{}", dialect.word());
+        assert!(
+            imported.text.contains("sni \"h0.test\"") && !imported.notes.is_empty(),
+            "{}",
+            dialect.word()
+        );
     }
-    for (dialect, text) in [(Dialect::Nginx, nginx), (Dialect::Haproxy, haproxy), (Dialect::Caddy, caddy)] {
+    for (dialect, text) in
+        [(Dialect::Nginx, nginx), (Dialect::Haproxy, haproxy), (Dialect::Caddy, caddy)]
+    {
         let imported = import_text(dialect, text.as_bytes()).unwrap();
-        assert!(imported.notes.iter().any(|note| note.why.contains("too many")), "{}", dialect.word());
+        assert!(
+            imported.notes.iter().any(|note| note.why.contains("too many")),
+            "{}",
+            dialect.word()
+        );
     }
 }
 
@@ -228,7 +278,8 @@ fn large_configurations_come_to_an_end() {
 #[test]
 fn addresses_of_connections_alone_let_in() {
     let import = |line: &str| {
-        let rules = "http-request deny if { path_beg /in/ } !{ src 10.0.0.0/8 }\n default_backend b";
+        let rules =
+            "http-request deny if { path_beg /in/ } !{ src 10.0.0.0/8 }\n default_backend b";
         let backend = "backend b\n mode http\n server s 10.0.0.1:80\n";
         let text = format!("frontend f\n mode http\n bind :80\n {line}\n {rules}\n{backend}");
         import_text(Dialect::Haproxy, text.as_bytes()).unwrap().text
@@ -252,12 +303,18 @@ fn refusals_of_too_many_cases_close() {
     let values = |of: &dyn Fn(usize) -> String| (0..15).map(of).collect::<Vec<_>>().join(" ");
     let (paths, names) = (values(&|n| format!("/b/{n}/")), values(&|n| n.to_string()));
     let condition = format!("{{ path_beg {paths} }} {{ hdr(x) {names} }}");
-    for rule in ["http-request deny if", "http-request deny deny_status 404 unless TRUE !TRUE or", "block if"] {
+    for rule in [
+        "http-request deny if",
+        "http-request deny deny_status 404 unless TRUE !TRUE or",
+        "block if",
+    ] {
         let front = "frontend f\n mode http\n bind :80\n use_backend b if { path_beg /b/ }\n default_backend c";
         let server = "mode http\n server s 10.0.0.1:80";
-        let text = format!("{front}\nbackend b\n {rule} {condition}\n {server}\nbackend c\n {server}\n");
+        let text =
+            format!("{front}\nbackend b\n {rule} {condition}\n {server}\nbackend c\n {server}\n");
         let text = import_text(Dialect::Haproxy, text.as_bytes()).unwrap().text;
-        let is_closed = text.contains("route path=\"/b/\" {\n    proxy \"closed\"") && text.contains("proxy \"c\"");
+        let is_closed = text.contains("route path=\"/b/\" {\n    proxy \"closed\"")
+            && text.contains("proxy \"c\"");
         assert!(is_closed && !text.contains("proxy \"b\""), "{rule}: {text}");
     }
     let (paths, pairs) = (values(&|n| format!("/b/{n}/*")), values(&|n| format!("x={n}")));
@@ -417,7 +474,10 @@ fn pieces() -> impl Strategy<Value = String> {
         "rate_limit {\n zone z {\n key {remote_host}\n window 1s\n events 5\n",
         "rate_limit /r/* {\n zone y {\n key {header.X}\n window 1m\n events 7\n }\n }\n",
     ];
-    let marks = [" {\n", "\n}\n", ";\n", "\n", " ", " ", "\t", "#", "\\", "'", "\"", "`", "$", "é", "\u{2028}"];
+    let marks = [
+        " {\n", "\n}\n", ";\n", "\n", " ", " ", "\t", "#", "\\", "'", "\"", "`", "$", "é",
+        "\u{2028}",
+    ];
     let word = prop::sample::select(words.to_vec()).prop_map(|word| format!("{word} "));
     let mark = prop::sample::select(marks.to_vec()).prop_map(str::to_owned);
     prop::collection::vec(prop_oneof![5 => word, 3 => mark], 0..60).prop_map(|parts| parts.concat())

@@ -7,7 +7,8 @@ use weir_config::fuzzing::{assert_reads_back, config, unit_seeds, units};
 use weir_config::{Experts, World, parse_in};
 
 fn time() -> impl Strategy<Value = String> {
-    (1u64..80_000, prop::sample::select(vec!["ms", "s"])).prop_map(|(number, unit)| format!("\"{number}{unit}\""))
+    (1u64..80_000, prop::sample::select(vec!["ms", "s"]))
+        .prop_map(|(number, unit)| format!("\"{number}{unit}\""))
 }
 
 /// Some lines out of many, each option at most once.
@@ -16,7 +17,10 @@ fn some_of(lines: Vec<BoxedStrategy<String>>) -> BoxedStrategy<String> {
     lines.prop_map(|lines| lines.into_iter().flatten().collect::<Vec<_>>().join("\n")).boxed()
 }
 
-fn option(name: &'static str, value: impl Strategy<Value = String> + 'static) -> BoxedStrategy<String> {
+fn option(
+    name: &'static str,
+    value: impl Strategy<Value = String> + 'static,
+) -> BoxedStrategy<String> {
     value.prop_map(move |value| format!("    {name} {value}")).boxed()
 }
 
@@ -28,12 +32,16 @@ fn client() -> BoxedStrategy<String> {
         option("body-limit", (0u64..1 << 40).prop_map(|size| size.to_string())),
         option("head-limit", (8u64..1000).prop_map(|size| format!("\"{size}KiB\""))),
         option("queue", (1u32..10_000).prop_map(|count| count.to_string())),
-        option("via", prop::sample::select(vec!["#true", "#false", "on", "off"]).prop_map(str::to_owned)),
+        option(
+            "via",
+            prop::sample::select(vec!["#true", "#false", "on", "off"]).prop_map(str::to_owned),
+        ),
         option("connections", (1u32..1_000_000).prop_map(|count| count.to_string())),
         option(
             "trusted-proxies",
-            (any::<u32>(), 0u8..33)
-                .prop_map(|(bits, prefix)| format!("\"{}/{prefix}\"", std::net::Ipv4Addr::from_bits(bits))),
+            (any::<u32>(), 0u8..33).prop_map(|(bits, prefix)| {
+                format!("\"{}/{prefix}\"", std::net::Ipv4Addr::from_bits(bits))
+            }),
         ),
     ])
 }
@@ -50,9 +58,16 @@ fn pipeline() -> BoxedStrategy<String> {
 
 fn balance() -> BoxedStrategy<String> {
     prop_oneof![
-        prop::sample::select(vec!["", "balance", "balance ratio", "balance least", "balance hash key=uri"])
-            .prop_map(str::to_owned),
-        prop::sample::select(vec!["min", "avg", "p99.9"]).prop_map(|by| format!("balance dynamic by={by}")),
+        prop::sample::select(vec![
+            "",
+            "balance",
+            "balance ratio",
+            "balance least",
+            "balance hash key=uri"
+        ])
+        .prop_map(str::to_owned),
+        prop::sample::select(vec!["min", "avg", "p99.9"])
+            .prop_map(|by| format!("balance dynamic by={by}")),
         (1u32..3600).prop_map(|past| format!("balance predict past=\"{past}s\"")),
         "[a-zA-Z-]{1,8}".prop_map(|name| format!("balance hash key=\"header:{name}\"")),
         "[a-zA-Z-]{1,8}".prop_map(|name| format!("balance hash key=\"cookie:{name}\"")),
@@ -74,7 +89,10 @@ fn upstream(index: usize) -> BoxedStrategy<String> {
         option("nonidempotent \"GET\"", target().prop_map(|target| format!("prefix={target}"))),
         option("nonidempotent \"HEAD\"", target().prop_map(|target| format!("eq={target}"))),
         option("nonidempotent \"OPTIONS\"", Just("any".to_owned())),
-        option("sticky", "[a-z]{1,8}".prop_map(|name| format!("cookie={name} secure=on max-age=\"1h\""))),
+        option(
+            "sticky",
+            "[a-z]{1,8}".prop_map(|name| format!("cookie={name} secure=on max-age=\"1h\"")),
+        ),
     ]);
     let servers = prop::collection::btree_map(1u16..u16::MAX, (1u32..65_535, 1u32..100), 1..4);
     (options, servers, pipeline(), balance())
@@ -92,19 +110,33 @@ fn upstream(index: usize) -> BoxedStrategy<String> {
 fn forward() -> BoxedStrategy<String> {
     let name = "(=|\\*\\.|)[a-z]{1,5}\\.example".prop_map(|name| format!(" \"{name}\"")).boxed();
     let criterion = prop_oneof![
-        (any::<u32>(), 0u8..33)
-            .prop_map(|(bits, prefix)| format!(" address=\"{}/{prefix}\"", std::net::Ipv4Addr::from_bits(bits))),
+        (any::<u32>(), 0u8..33).prop_map(|(bits, prefix)| format!(
+            " address=\"{}/{prefix}\"",
+            std::net::Ipv4Addr::from_bits(bits)
+        )),
         (1u16..9000, 0u16..99).prop_map(|(port, more)| format!(" port=\"{port}-{}\"", port + more)),
-        (0u32..24, 0u32..60).prop_map(|(hour, minute)| format!(" hours=\"{hour:02}:{minute:02}-24:00\"")),
+        (0u32..24, 0u32..60)
+            .prop_map(|(hour, minute)| format!(" hours=\"{hour:02}:{minute:02}-24:00\"")),
         Just(" names-file=\"names.txt\"".to_owned()),
         Just(" until=\"2026-12-31\" method=CONNECT".to_owned()),
         Just(" user=\"ann\"".to_owned()),
     ];
-    let rule = (prop::sample::select(vec!["allow", "deny"]), prop::collection::vec(name, 0..3), criterion);
-    let rule = rule.prop_map(|(verdict, names, criterion)| format!("    {verdict}{}{criterion}\n", names.concat()));
-    let pool = prop::sample::select(vec!["pool pinned; destinations 3", "pool per-request", "pac auto", "realm \"r\""]);
+    let rule =
+        (prop::sample::select(vec!["allow", "deny"]), prop::collection::vec(name, 0..3), criterion);
+    let rule = rule.prop_map(|(verdict, names, criterion)| {
+        format!("    {verdict}{}{criterion}\n", names.concat())
+    });
+    let pool = prop::sample::select(vec![
+        "pool pinned; destinations 3",
+        "pool per-request",
+        "pac auto",
+        "realm \"r\"",
+    ]);
     let forward = (prop::collection::vec(rule, 0..6), pool).prop_map(|(rules, pool)| {
-        format!("forward {{\n    listen \"127.0.0.2:1\"\n    users \"users\"\n    {pool}\n{}}}\n", rules.concat())
+        format!(
+            "forward {{\n    listen \"127.0.0.2:1\"\n    users \"users\"\n    {pool}\n{}}}\n",
+            rules.concat()
+        )
     });
     prop_oneof![Just(String::new()), forward].boxed()
 }
@@ -117,7 +149,8 @@ fn configuration() -> BoxedStrategy<String> {
     // behind the others.
     let methods: Vec<&[&str]> = vec![&[""], &[METHODS], &["", METHODS], &[METHODS, ""]];
     let methods = prop::sample::select(methods);
-    let routes = prop::collection::btree_map("[a-z]{1,8}", (0usize..2, "[a-zä]{0,4}", methods), 0..6);
+    let routes =
+        prop::collection::btree_map("[a-z]{1,8}", (0usize..2, "[a-zä]{0,4}", methods), 0..6);
     (listeners, client(), upstream(0), upstream(1), routes, forward())
         .prop_map(|(listeners, client, first, second, routes, forward)| {
             let listeners: String =

@@ -22,8 +22,12 @@ const fn class_table() -> [u8; 256] {
     let mut i = 0;
     while i < 256 {
         let byte = i as u8;
-        let sub_delimiter = matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'=');
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') || sub_delimiter {
+        let sub_delimiter =
+            matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'=');
+        if byte.is_ascii_alphanumeric()
+            || matches!(byte, b'-' | b'.' | b'_' | b'~')
+            || sub_delimiter
+        {
             table[i] = HOST;
         }
         i += 1;
@@ -40,7 +44,9 @@ pub(crate) fn is_authority(text: &[u8], port: Port) -> bool {
             None => return false,
             Some(len) => len,
         },
-        Some(_) => text.iter().position(|&byte| CLASS[byte as usize] & HOST == 0).unwrap_or(text.len()),
+        Some(_) => {
+            text.iter().position(|&byte| CLASS[byte as usize] & HOST == 0).unwrap_or(text.len())
+        }
     };
     match &text[host_len..] {
         [] => host_len > 0 && port == Port::Optional,
@@ -71,8 +77,17 @@ mod tests {
 
     #[test]
     fn c1_authorities() {
-        for good in ["a", "a.example", "a:80", "a:65535", "127.0.0.1:8080", "[::1]", "[2001:db8::1]:443", "x_y", "a.:1"]
-        {
+        for good in [
+            "a",
+            "a.example",
+            "a:80",
+            "a:65535",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[2001:db8::1]:443",
+            "x_y",
+            "a.:1",
+        ] {
             assert!(is_authority(good.as_bytes(), Port::Optional), "{good}");
         }
         let bad = [

@@ -117,12 +117,20 @@ impl BodyReader {
     /// Trailers of a complete body, as [`ChunkedDecoder::trailers`].
     #[inline]
     pub fn trailers(&self) -> Trailers<'_> {
-        if let Framing::Chunked(decoder) = &self.0 { decoder.trailers() } else { Trailers::default() }
+        if let Framing::Chunked(decoder) = &self.0 {
+            decoder.trailers()
+        } else {
+            Trailers::default()
+        }
     }
 }
 
 /// `rest` begins at `at`.
-fn read_chunked(decoder: &mut ChunkedDecoder, rest: &[u8], at: &mut usize) -> Result<BodyPart, ChunkError> {
+fn read_chunked(
+    decoder: &mut ChunkedDecoder,
+    rest: &[u8],
+    at: &mut usize,
+) -> Result<BodyPart, ChunkError> {
     let from = *at;
     Ok(match decoder.decode(rest)? {
         Chunk::More => {
@@ -165,7 +173,11 @@ mod tests {
                     BodyPart::End => {
                         assert!(body.is_complete() && !body.ends_by_close());
                         let consumed = at;
-                        assert_eq!((body.read(input, &mut at), at), (Ok(BodyPart::End), consumed), "it says so again");
+                        assert_eq!(
+                            (body.read(input, &mut at), at),
+                            (Ok(BodyPart::End), consumed),
+                            "it says so again"
+                        );
                         return (data, input.len() - at, true);
                     }
                 }
@@ -178,11 +190,23 @@ mod tests {
     fn each_framing_ends_where_it_should() {
         let chunks = b"2;a=b\r\nok\r\n1\r\n\n\r\n0\r\nX: y\r\n\r\nHTTP";
         for size in 1..40 {
-            assert_eq!(read_by(BodyReader::length(3), b"ok\nHTTP", size), (b"ok\n".to_vec(), 4, true));
+            assert_eq!(
+                read_by(BodyReader::length(3), b"ok\nHTTP", size),
+                (b"ok\n".to_vec(), 4, true)
+            );
             assert_eq!(read_by(BodyReader::length(0), b"HTTP", size), (Vec::new(), 4, true));
-            assert_eq!(read_by(BodyReader::length(8), b"ok\nHTTP", size), (b"ok\nHTTP".to_vec(), 0, false));
-            assert_eq!(read_by(BodyReader::chunked(true), chunks, size), (b"ok\n".to_vec(), 4, true));
-            assert_eq!(read_by(BodyReader::until_close(), b"ok\nHTTP", size), (b"ok\nHTTP".to_vec(), 0, false));
+            assert_eq!(
+                read_by(BodyReader::length(8), b"ok\nHTTP", size),
+                (b"ok\nHTTP".to_vec(), 0, false)
+            );
+            assert_eq!(
+                read_by(BodyReader::chunked(true), chunks, size),
+                (b"ok\n".to_vec(), 4, true)
+            );
+            assert_eq!(
+                read_by(BodyReader::until_close(), b"ok\nHTTP", size),
+                (b"ok\nHTTP".to_vec(), 0, false)
+            );
         }
     }
 
@@ -192,7 +216,10 @@ mod tests {
         let input = b"0;a\r\nX: y\r\nHost: z\r\n\r\n";
         assert_eq!(body.read(input, &mut 0), Ok(BodyPart::End));
         assert_eq!((body.trailers().as_bytes(), body.left()), (&b"X: y\r\n"[..], None));
-        assert_eq!(body.take_oddities(), Some(BodyOddities { extensions: 1, crumbs: 0, trailers: 1 }));
+        assert_eq!(
+            body.take_oddities(),
+            Some(BodyOddities { extensions: 1, crumbs: 0, trailers: 1 })
+        );
         for mut body in [BodyReader::length(1), BodyReader::until_close()] {
             assert_eq!((body.take_oddities(), body.trailers().is_empty()), (None, true));
         }

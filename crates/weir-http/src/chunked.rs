@@ -303,7 +303,11 @@ impl ChunkedDecoder {
 
     fn count_extension(&mut self) -> Result<(), ChunkError> {
         self.extension_bytes += 1;
-        if self.extension_bytes > EXTENSION_BYTES_MAX { Err(ChunkError::ExtensionsTooLarge) } else { Ok(()) }
+        if self.extension_bytes > EXTENSION_BYTES_MAX {
+            Err(ChunkError::ExtensionsTooLarge)
+        } else {
+            Ok(())
+        }
     }
 
     /// One byte of `*( ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`, with bad white space where the
@@ -319,18 +323,28 @@ impl ChunkedDecoder {
         let next = match (self.state, byte) {
             (_, b'\n') => return Err(ChunkError::LineEnd),
             (State::ExtensionStart, _) if is_blank(byte) => State::ExtensionStart,
-            (State::ExtensionStart | State::ExtensionName, _) if is_token_byte(byte) => State::ExtensionName,
+            (State::ExtensionStart | State::ExtensionName, _) if is_token_byte(byte) => {
+                State::ExtensionName
+            }
             (State::ExtensionName | State::ExtensionSpace, b'=') => State::ValueStart,
-            (State::ExtensionName | State::ExtensionSpace, _) if is_blank(byte) => State::ExtensionSpace,
+            (State::ExtensionName | State::ExtensionSpace, _) if is_blank(byte) => {
+                State::ExtensionSpace
+            }
             (State::ValueStart, _) if is_blank(byte) => State::ValueStart,
             (State::ValueStart, b'"') => State::ValueQuoted,
             (State::ValueStart | State::ValueToken, _) if is_token_byte(byte) => State::ValueToken,
             (State::ValueQuoted, b'"') => State::ValueEnd,
             (State::ValueQuoted, b'\\') => State::ValueEscaped,
             (State::ValueQuoted | State::ValueEscaped, _) if is_text(byte) => State::ValueQuoted,
-            (State::ValueToken | State::ValueEnd | State::ValueSpace, _) if is_blank(byte) => State::ValueSpace,
+            (State::ValueToken | State::ValueEnd | State::ValueSpace, _) if is_blank(byte) => {
+                State::ValueSpace
+            }
             (
-                State::ExtensionName | State::ExtensionSpace | State::ValueToken | State::ValueEnd | State::ValueSpace,
+                State::ExtensionName
+                | State::ExtensionSpace
+                | State::ValueToken
+                | State::ValueEnd
+                | State::ValueSpace,
                 b';',
             ) => State::ExtensionStart,
             _ => return Err(ChunkError::ExtensionInvalid),

@@ -32,15 +32,22 @@ pub fn parse_http_date(text: &[u8]) -> Option<u64> {
     let month = 1 + MONTHS.chunks(3).position(|name| name == &text[8..11])? as u64;
     let (year, day) = (100 * number(&text[12..14])? + number(&text[14..16])?, number(&text[5..7])?);
     // Years that begin with March, as in `civil`.
-    let (year, shifted_month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * shifted_month + 2) / 5 + day.checked_sub(1)?;
-    let (hour, minute, second) = (number(&text[17..19])?, number(&text[20..22])?, number(&text[23..25])?);
+    let (year, shifted_month) =
+        if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let days = 365 * year + year / 4 - year / 100
+        + year / 400
+        + (153 * shifted_month + 2) / 5
+        + day.checked_sub(1)?;
+    let (hour, minute, second) =
+        (number(&text[17..19])?, number(&text[20..22])?, number(&text[23..25])?);
     let seconds = days.checked_sub(719_468)? * 86_400 + hour * 3600 + minute * 60 + second;
     (http_date(seconds) == *text).then_some(seconds)
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0, |all, digit| Some(10 * all + u64::from(char::from(*digit).to_digit(10)?)))
+    digits
+        .iter()
+        .try_fold(0, |all, digit| Some(10 * all + u64::from(char::from(*digit).to_digit(10)?)))
 }
 
 fn two_digits(place: &mut [u8], value: u64) {
@@ -53,7 +60,8 @@ fn two_digits(place: &mut [u8], value: u64) {
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;

@@ -94,7 +94,13 @@ const ADDED_BYTES: usize = 256;
 
 /// Appends the complete head of a request, always HTTP/1.1. `input` and `fields` are those that
 /// `head` was parsed from.
-pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Fields, edits: &RequestEdits<'_>) {
+pub fn encode_request(
+    out: &mut Vec<u8>,
+    input: &[u8],
+    head: &RequestHead,
+    fields: &Fields,
+    edits: &RequestEdits<'_>,
+) {
     out.reserve(head.bytes + ADDED_BYTES + added_bytes(edits));
     out.extend_from_slice(head.method_span.of(input));
     out.push(b' ');
@@ -126,13 +132,25 @@ pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, field
 }
 
 fn added_bytes(edits: &RequestEdits<'_>) -> usize {
-    let extra: usize = edits.extra.iter().chain(edits.added).map(|(name, value)| name.len() + value.len() + 4).sum();
-    let forwarded = edits.forwarded.map_or(0, |forwarded| forwarded.host.len() + forwarded.proto.len());
+    let extra: usize = edits
+        .extra
+        .iter()
+        .chain(edits.added)
+        .map(|(name, value)| name.len() + value.len() + 4)
+        .sum();
+    let forwarded =
+        edits.forwarded.map_or(0, |forwarded| forwarded.host.len() + forwarded.proto.len());
     edits.path.len() + edits.host.len() + edits.upgrade.map_or(0, <[u8]>::len) + forwarded + extra
 }
 
 /// The client's lines that pass on, in runs.
-fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Fields, edits: &RequestEdits<'_>) {
+fn copy_kept(
+    out: &mut Vec<u8>,
+    input: &[u8],
+    head: &RequestHead,
+    fields: &Fields,
+    edits: &RequestEdits<'_>,
+) {
     let trusted = edits.forwarded.is_some_and(|forwarded| forwarded.trusted);
     // The values of X-Forwarded-For are merged into the line that we write.
     let forwarding = match edits.keeps_forwarding {
@@ -141,14 +159,18 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
         false => FieldName::FORWARDING,
     };
     // An unreadable hop count is not passed on.
-    let unreadable = if head.max_forwards.is_none() { FieldName::set(&[FieldName::MaxForwards]) } else { 0 };
+    let unreadable =
+        if head.max_forwards.is_none() { FieldName::set(&[FieldName::MaxForwards]) } else { 0 };
     let certified = if edits.judges_clients { CERTIFIED } else { 0 };
     let removed = REMOVED | forwarding | unreadable | certified;
     let has_names = !(edits.extra.is_empty() && edits.removed.is_empty());
     let mut run = Run::default();
     for field in fields.as_slice() {
         let goes = field.known.is_in(removed) | field.listed;
-        if goes || field.underscore && !passes(input, field, edits) || has_names && is_named(input, field, edits) {
+        if goes
+            || field.underscore && !passes(input, field, edits)
+            || has_names && is_named(input, field, edits)
+        {
             run.flush(out, input);
         } else {
             run.add(field);
@@ -162,15 +184,20 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
 /// sends it does not matter.
 #[cold]
 fn passes(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
-    let read: Vec<u8> = field.name.of(input).iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
+    let read: Vec<u8> =
+        field.name.of(input).iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
     let said_here = names(edits).any(|name| read.eq_ignore_ascii_case(name));
-    edits.underscores && !FieldName::of(&read).is_in(REMOVED | FieldName::FORWARDING | CERTIFIED) && !said_here
+    edits.underscores
+        && !FieldName::of(&read).is_in(REMOVED | FieldName::FORWARDING | CERTIFIED)
+        && !said_here
 }
 
 /// Whether the edits name a field.
 #[inline]
 fn is_named(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
-    names(edits).any(|name| name.len() == field.name.len() && field.name.of(input).eq_ignore_ascii_case(name))
+    names(edits).any(|name| {
+        name.len() == field.name.len() && field.name.of(input).eq_ignore_ascii_case(name)
+    })
 }
 
 /// Returns the names of fields that are removed from the client's.

@@ -30,7 +30,12 @@ const ADDED_BYTES: usize = 128;
 /// Appends status line and end-to-end fields, without framing, Connection and the empty line: those
 /// come from [`finish_reply_head`]. Always HTTP/1.1. A response that passes through gets Via with
 /// the name `via`; `date` is the value of Date, for a response that has none.
-pub fn encode_reply_head(out: &mut Vec<u8>, parts: &ReplyParts<'_>, via: Option<Pseudonym>, date: Option<&[u8; 29]>) {
+pub fn encode_reply_head(
+    out: &mut Vec<u8>,
+    parts: &ReplyParts<'_>,
+    via: Option<Pseudonym>,
+    date: Option<&[u8; 29]>,
+) {
     out.reserve(parts.bytes_max() + ADDED_BYTES);
     out.extend_from_slice(b"HTTP/1.1 ");
     put_decimal(out, u64::from(parts.status));
@@ -68,14 +73,20 @@ pub fn finish_reply_head(out: &mut Vec<u8>, framing: Framing, persistence: Persi
 /// Appends a complete error that ends the connection, with [`error_text`] as its content.
 pub fn encode_error_reply(out: &mut Vec<u8>, status: u16, word: &str) {
     let text = error_text(status, word);
-    encode_reply_head(out, &ReplyParts::made(status, &[SERVER, (b"Content-Type", b"text/plain")]), None, None);
+    encode_reply_head(
+        out,
+        &ReplyParts::made(status, &[SERVER, (b"Content-Type", b"text/plain")]),
+        None,
+        None,
+    );
     finish_reply_head(out, Framing::Length(text.len() as u64), Persistence::Close);
     out.extend_from_slice(&text);
 }
 
 /// Returns the content of an error response of weir: a line of text that names status and `word`.
 pub fn error_text(status: u16, word: &str) -> Vec<u8> {
-    [&status_digits(status)[..], b" ", reason(status).as_bytes(), b": ", word.as_bytes(), b"\n"].concat()
+    [&status_digits(status)[..], b" ", reason(status).as_bytes(), b": ", word.as_bytes(), b"\n"]
+        .concat()
 }
 
 /// The field Server of responses that weir makes.

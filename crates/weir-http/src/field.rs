@@ -216,7 +216,9 @@ impl Field {
     /// Returns the same field for a line that begins here.
     pub(crate) fn moved(&self, start: usize) -> Field {
         let from = self.line.start as usize;
-        let moved = |span: Span| Span::new(span.start as usize - from + start, span.end as usize - from + start);
+        let moved = |span: Span| {
+            Span::new(span.start as usize - from + start, span.end as usize - from + start)
+        };
         Field { line: moved(self.line), name: moved(self.name), value: moved(self.value), ..*self }
     }
 }
@@ -236,7 +238,13 @@ pub struct Fields {
 
 impl Default for Fields {
     fn default() -> Self {
-        Self { list: Vec::new(), seen: 0, repeated: 0, first: [0; FieldName::COUNT], odd: Oddities::default() }
+        Self {
+            list: Vec::new(),
+            seen: 0,
+            repeated: 0,
+            first: [0; FieldName::COUNT],
+            odd: Oddities::default(),
+        }
     }
 }
 
@@ -262,12 +270,20 @@ impl Fields {
     /// The first field of a known name (of `Other`: the first unknown one).
     #[inline]
     pub fn find(&self, known: FieldName) -> Option<&Field> {
-        if known.is_in(self.seen) { self.list.get(self.first[known as usize] as usize) } else { None }
+        if known.is_in(self.seen) {
+            self.list.get(self.first[known as usize] as usize)
+        } else {
+            None
+        }
     }
 
     /// Returns all fields of a known name, in order.
     pub fn all(&self, known: FieldName) -> impl Iterator<Item = &Field> {
-        let from = if known.is_in(self.seen) { self.first[known as usize] as usize } else { self.list.len() };
+        let from = if known.is_in(self.seen) {
+            self.first[known as usize] as usize
+        } else {
+            self.list.len()
+        };
         self.list[from..].iter().filter(move |field| field.known == known)
     }
 
@@ -275,7 +291,8 @@ impl Fields {
     /// is the parsed input.
     pub fn get<'a>(&self, input: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         let known = classify(name);
-        let found = self.all(known).find(|field| field.name.of(input).eq_ignore_ascii_case(name))?;
+        let found =
+            self.all(known).find(|field| field.name.of(input).eq_ignore_ascii_case(name))?;
         Some(found.value.of(input))
     }
 

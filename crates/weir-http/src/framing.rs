@@ -111,7 +111,11 @@ pub(crate) fn connection(input: &[u8], fields: &mut Fields) -> Result<Options, S
     Ok(options)
 }
 
-fn connection_lists(input: &[u8], fields: &mut Fields, options: &mut Options) -> Result<(), SyntaxError> {
+fn connection_lists(
+    input: &[u8],
+    fields: &mut Fields,
+    options: &mut Options,
+) -> Result<(), SyntaxError> {
     let mut others = 0;
     for i in 0..fields.len() {
         let field = fields.as_slice()[i];
@@ -162,7 +166,9 @@ fn is_protocol(text: &[u8]) -> bool {
 
 /// TE has the member `trailers` (RFC 9110 §10.1.4).
 pub(crate) fn te_trailers(input: &[u8], fields: &Fields) -> bool {
-    fields.all(FieldName::Te).any(|field| members(field.value.of(input)).any(|m| m.eq_ignore_ascii_case(b"trailers")))
+    fields
+        .all(FieldName::Te)
+        .any(|field| members(field.value.of(input)).any(|m| m.eq_ignore_ascii_case(b"trailers")))
 }
 
 /// Whether the request came back: Via already names weir as a recipient (RFC 9110 §7.6.3), or
@@ -220,22 +226,38 @@ mod tests {
         assert_eq!(decimal(b"0"), Some(0));
         assert_eq!(decimal(b"007"), Some(7));
         assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
-        for bad in ["", "18446744073709551616", "-1", "+1", "1 ", "0x1", "1_0", "99999999999999999999"] {
+        for bad in
+            ["", "18446744073709551616", "-1", "+1", "1 ", "0x1", "1_0", "99999999999999999999"]
+        {
             assert_eq!(decimal(bad.as_bytes()), None, "{bad}");
         }
     }
 
     #[test]
     fn b12_via_recipients() {
-        for named in ["1.1 weir", "1.0 a, 1.1 WEIR", "HTTP/1.1 weir (c)", "1.1 a (x, (y) \\) z), 1.1 weir", "1.1\tweir"]
-        {
+        for named in [
+            "1.1 weir",
+            "1.0 a, 1.1 WEIR",
+            "HTTP/1.1 weir (c)",
+            "1.1 a (x, (y) \\) z), 1.1 weir",
+            "1.1\tweir",
+        ] {
             assert!(names_us(named.as_bytes(), Pseudonym::default()), "{named}");
         }
-        for other in ["", "1.1 weirdo", "1.1 a (1.1 weir)", "1.1 a (b, 1.1 weir)", "weir", "1.1 a weir", "1.1 weir:80"]
-        {
+        for other in [
+            "",
+            "1.1 weirdo",
+            "1.1 a (1.1 weir)",
+            "1.1 a (b, 1.1 weir)",
+            "weir",
+            "1.1 a weir",
+            "1.1 weir:80",
+        ] {
             assert!(!names_us(other.as_bytes(), Pseudonym::default()), "{other}");
         }
         let other = Pseudonym::new("weir-5f").unwrap();
-        assert!(names_us(b"1.1 weir, 1.1 Weir-5F", other) && !names_us(b"1.1 weir, 1.1 weir-5e", other));
+        assert!(
+            names_us(b"1.1 weir, 1.1 Weir-5F", other) && !names_us(b"1.1 weir, 1.1 weir-5e", other)
+        );
     }
 }

@@ -15,15 +15,17 @@ use std::fmt::Debug;
 
 use crate::{CHUNK_TAIL, Persistence, Trailers};
 use crate::{
-    Chunk, ChunkError, ChunkedDecoder, Field, FieldName, Fields, Framing, HeadScan, Limits, ReplyBody, ReplyContext,
-    ReplyHead, ReplyParts, RequestBody, RequestEdits, RequestError, RequestHead, encode_chunk_head, encode_last_chunk,
-    encode_reply_head, encode_request, encode_target, finish_reply_head, parse_reply, parse_request,
+    Chunk, ChunkError, ChunkedDecoder, Field, FieldName, Fields, Framing, HeadScan, Limits,
+    ReplyBody, ReplyContext, ReplyHead, ReplyParts, RequestBody, RequestEdits, RequestError,
+    RequestHead, encode_chunk_head, encode_last_chunk, encode_reply_head, encode_request,
+    encode_target, finish_reply_head, parse_reply, parse_request,
 };
 
 /// Checks request and response heads: cut-off, in pieces and whole agree, and encoded heads read
 /// back as the same.
 pub fn head(data: &[u8]) {
-    let tight = Limits { line_bytes_max: 40, head_bytes_max: 160, fields_max: 4, ..Limits::default() };
+    let tight =
+        Limits { line_bytes_max: 40, head_bytes_max: 160, fields_max: 4, ..Limits::default() };
     for limits in [Limits::default(), tight] {
         let whole = request_outcome(data, &limits);
         check_pieces(data, &whole, |input| request_outcome(input, &limits));
@@ -39,7 +41,9 @@ pub fn head(data: &[u8]) {
             |scan, input| scan.find_reply(input, &limits).map_err(|e| e.word()),
             |input| {
                 let (context, fields) = (ReplyContext::default(), &mut Fields::default());
-                parse_reply(input, &limits, context, fields).map(|head| head.map(|h| h.bytes)).map_err(|e| e.word())
+                parse_reply(input, &limits, context, fields)
+                    .map(|head| head.map(|h| h.bytes))
+                    .map_err(|e| e.word())
             },
         );
     }
@@ -50,7 +54,9 @@ pub fn head(data: &[u8]) {
 /// Returns where the request head in `input` ends; if its target has raw text, after that is
 /// encoded.
 fn head_end(input: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError> {
-    let parse = |input: &[u8]| parse_request(input, limits, &mut Fields::default()).map(|head| head.map(|h| h.bytes));
+    let parse = |input: &[u8]| {
+        parse_request(input, limits, &mut Fields::default()).map(|head| head.map(|h| h.bytes))
+    };
     match parse(input) {
         Err(RequestError::TargetRaw) => match encode_target(input, limits)? {
             Some(head) => Ok(parse(&head.bytes)?.map(|end| end - head.added)),
@@ -71,7 +77,8 @@ fn request_outcome(input: &[u8], limits: &Limits) -> Outcome<RequestHead> {
 
 fn reply_outcome(input: &[u8], limits: &Limits) -> Outcome<ReplyHead> {
     let mut fields = Fields::default();
-    let head = parse_reply(input, limits, ReplyContext::default(), &mut fields).map_err(|fault| fault.word())?;
+    let head = parse_reply(input, limits, ReplyContext::default(), &mut fields)
+        .map_err(|fault| fault.word())?;
     Ok(head.map(|head| (head, head.bytes, fields.as_slice().to_vec())))
 }
 
@@ -80,11 +87,17 @@ fn cuts(len: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(len / 300 + 1)
 }
 
-fn check_pieces<H: PartialEq + Debug>(data: &[u8], whole: &Outcome<H>, parse: impl Fn(&[u8]) -> Outcome<H>) {
+fn check_pieces<H: PartialEq + Debug>(
+    data: &[u8],
+    whole: &Outcome<H>,
+    parse: impl Fn(&[u8]) -> Outcome<H>,
+) {
     for cut in cuts(data.len()) {
         let part = parse(&data[..cut]);
         match (&part, whole) {
-            (Ok(None), Ok(Some((_, bytes, _)))) => assert!(cut < *bytes, "complete head not seen at {cut}"),
+            (Ok(None), Ok(Some((_, bytes, _)))) => {
+                assert!(cut < *bytes, "complete head not seen at {cut}")
+            }
             (Ok(None), _) => {}
             _ => assert_eq!(part, *whole, "cut at {cut}"),
         }
@@ -107,7 +120,10 @@ fn check_scan(
             }
             Ok(Some(bytes)) => {
                 let parsed = parse(input);
-                assert!(parsed == Ok(Some(bytes)) || parsed.is_err(), "scan {bytes}, parser {parsed:?}");
+                assert!(
+                    parsed == Ok(Some(bytes)) || parsed.is_err(),
+                    "scan {bytes}, parser {parsed:?}"
+                );
                 return;
             }
             Err(word) => {
@@ -160,7 +176,12 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
 
 fn check_encoded_request(data: &[u8]) {
     let Some(first) = encoded_request(data) else { return };
-    let limits = Limits { line_bytes_max: 1 << 20, head_bytes_max: 1 << 20, fields_max: 1 << 16, ..Limits::default() };
+    let limits = Limits {
+        line_bytes_max: 1 << 20,
+        head_bytes_max: 1 << 20,
+        fields_max: 1 << 16,
+        ..Limits::default()
+    };
     let mut fields = Fields::default();
     let head = match parse_request(&first, &limits, &mut fields) {
         Ok(Some(head)) => head,
@@ -172,23 +193,39 @@ fn check_encoded_request(data: &[u8]) {
         let listed = field.listed && !matches!(field.known, FieldName::Te);
         assert!(!listed, "{}", first.escape_ascii());
     }
-    assert!(head.te_trailers || !fields.as_slice().iter().any(|field| field.known == FieldName::Te));
-    assert_eq!(encode_plain(&first, &head, &fields).escape_ascii().to_string(), first.escape_ascii().to_string());
+    assert!(
+        head.te_trailers || !fields.as_slice().iter().any(|field| field.known == FieldName::Te)
+    );
+    assert_eq!(
+        encode_plain(&first, &head, &fields).escape_ascii().to_string(),
+        first.escape_ascii().to_string()
+    );
 }
 
 fn check_encoded_reply(data: &[u8]) {
     let mut fields = Fields::default();
     let context = ReplyContext::default();
-    let Ok(Some(head)) = parse_reply(data, &Limits::default(), context, &mut fields) else { return };
+    let Ok(Some(head)) = parse_reply(data, &Limits::default(), context, &mut fields) else {
+        return;
+    };
     let first = encode_plain_reply(data, &head, &fields);
-    let limits = Limits { line_bytes_max: 1 << 20, head_bytes_max: 1 << 20, fields_max: 1 << 16, ..Limits::default() };
+    let limits = Limits {
+        line_bytes_max: 1 << 20,
+        head_bytes_max: 1 << 20,
+        fields_max: 1 << 16,
+        ..Limits::default()
+    };
     let again = match parse_reply(&first, &limits, context, &mut fields) {
         Ok(Some(head)) => head,
         other => panic!("what leaves is not a reply: {other:?} {}", first.escape_ascii()),
     };
     assert_eq!(again.bytes, first.len(), "what leaves is one reply: {}", first.escape_ascii());
     assert_eq!((again.status, again.body), (head.status, head.body));
-    assert!(!fields.as_slice().iter().any(|field| field.folded || field.spaced), "{}", first.escape_ascii());
+    assert!(
+        !fields.as_slice().iter().any(|field| field.folded || field.spaced),
+        "{}",
+        first.escape_ascii()
+    );
     let second = encode_plain_reply(&first, &again, &fields);
     assert_eq!(second.escape_ascii().to_string(), first.escape_ascii().to_string());
 }
@@ -205,7 +242,8 @@ fn encode_plain_reply(data: &[u8], head: &ReplyHead, fields: &Fields) -> Vec<u8>
         (_, Some(length)) => Framing::Length(length),
         (_, None) => Framing::None,
     };
-    let persistence = head.upgrade.map_or(Persistence::Implied, |span| Persistence::Upgrade(span.of(data)));
+    let persistence =
+        head.upgrade.map_or(Persistence::Implied, |span| Persistence::Upgrade(span.of(data)));
     finish_reply_head(&mut out, framing, persistence);
     out
 }
@@ -228,7 +266,11 @@ pub struct Decoded {
 }
 
 /// Decodes `data` in pieces that end at `ends` (ascending, the last one is the length).
-pub fn decode_pieces(data: &[u8], keep_trailers: bool, ends: impl Iterator<Item = usize>) -> Decoded {
+pub fn decode_pieces(
+    data: &[u8],
+    keep_trailers: bool,
+    ends: impl Iterator<Item = usize>,
+) -> Decoded {
     let mut decoder = ChunkedDecoder::new(keep_trailers);
     let mut decoded = Decoded::default();
     let mut at = 0;
@@ -269,7 +311,11 @@ pub fn chunked(data: &[u8]) {
         let whole = decode_pieces(data, keep, [data.len()].into_iter());
         assert_eq!(decode_pieces(data, keep, 1..=data.len()), whole, "byte by byte");
         for cut in cuts(data.len()).step_by(8) {
-            assert_eq!(decode_pieces(data, keep, [cut, data.len()].into_iter()), whole, "cut at {cut}");
+            assert_eq!(
+                decode_pieces(data, keep, [cut, data.len()].into_iter()),
+                whole,
+                "cut at {cut}"
+            );
         }
         if whole.consumed.is_some() {
             check_encoded_chunks(&whole, keep);

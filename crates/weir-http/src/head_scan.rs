@@ -46,7 +46,9 @@ impl HeadScan {
             let mut parsed = parse_request(input, limits, &mut Fields::default());
             if let Err(RequestError::TargetRaw) = parsed {
                 parsed = encode_target(input, limits).and_then(|encoded| {
-                    encoded.map_or(Ok(None), |head| parse_request(&head.bytes, limits, &mut Fields::default()))
+                    encoded.map_or(Ok(None), |head| {
+                        parse_request(&head.bytes, limits, &mut Fields::default())
+                    })
                 });
             }
             parsed.err().unwrap_or(RequestError::Syntax(fault))
@@ -65,14 +67,24 @@ impl HeadScan {
     ///
     /// # Errors
     /// The upstream is at fault; the same error that [`parse_reply`] returns for this input.
-    pub fn find_reply(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, ReplyError> {
+    pub fn find_reply(
+        &mut self,
+        input: &[u8],
+        limits: &Limits,
+    ) -> Result<Option<usize>, ReplyError> {
         self.advance(input, limits, 0).map_err(|fault| {
-            let parsed = parse_reply(input, limits, ReplyContext::default(), &mut Fields::default());
+            let parsed =
+                parse_reply(input, limits, ReplyContext::default(), &mut Fields::default());
             parsed.err().unwrap_or(ReplyError::Syntax(fault))
         })
     }
 
-    fn advance(&mut self, input: &[u8], limits: &Limits, leading_max: usize) -> Result<Option<usize>, SyntaxError> {
+    fn advance(
+        &mut self,
+        input: &[u8],
+        limits: &Limits,
+        leading_max: usize,
+    ) -> Result<Option<usize>, SyntaxError> {
         let window = limits.window(input);
         loop {
             self.at = value_end(window, self.at);

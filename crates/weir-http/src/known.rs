@@ -98,7 +98,9 @@ pub(crate) fn classify(name: &[u8]) -> FieldName {
     if text.len() == name.len() && same_folded(name, text) {
         return known;
     }
-    if name[0] | 0x20 == b'x' && name.len() > X_FORWARDED.len() && same_folded(&name[..X_FORWARDED.len()], X_FORWARDED)
+    if name[0] | 0x20 == b'x'
+        && name.len() > X_FORWARDED.len()
+        && same_folded(&name[..X_FORWARDED.len()], X_FORWARDED)
     {
         return FieldName::XForwardedOther;
     }
@@ -111,7 +113,8 @@ pub(crate) fn classify(name: &[u8]) -> FieldName {
 #[inline]
 fn same_folded(name: &[u8], lower: &[u8]) -> bool {
     const BIT_5: u64 = 0x2020_2020_2020_2020;
-    let differs = |a: &[u8; 8], b: &[u8; 8]| (u64::from_le_bytes(*a) | BIT_5) ^ u64::from_le_bytes(*b);
+    let differs =
+        |a: &[u8; 8], b: &[u8; 8]| (u64::from_le_bytes(*a) | BIT_5) ^ u64::from_le_bytes(*b);
     let (Some(a), Some(b)) = (name.last_chunk::<8>(), lower.last_chunk::<8>()) else {
         return name.iter().zip(lower).fold(0, |differs, (&a, &b)| differs | ((a | 0x20) ^ b)) == 0;
     };
@@ -136,7 +139,17 @@ mod tests {
 
     #[test]
     fn near_misses_are_other() {
-        for name in ["", "Hos", "hostt", "content_length", "x-forwarded", "x-forwarded-", "cookie2", "via2", "a"] {
+        for name in [
+            "",
+            "Hos",
+            "hostt",
+            "content_length",
+            "x-forwarded",
+            "x-forwarded-",
+            "cookie2",
+            "via2",
+            "a",
+        ] {
             assert_eq!(classify(name.as_bytes()), FieldName::Other, "{name}");
         }
         assert_eq!(classify(b"X-Forwarded-Port"), FieldName::XForwardedOther);
@@ -148,7 +161,11 @@ mod tests {
     fn folding_is_exact_for_tokens() {
         for byte in (0..=255u8).filter(|&byte| crate::scan::is_token_byte(byte)) {
             for lower in (b'a'..=b'z').chain(b'0'..=b'9').chain([b'-']) {
-                assert_eq!(same_folded(&[byte], &[lower]), byte.eq_ignore_ascii_case(&lower), "{byte} {lower}");
+                assert_eq!(
+                    same_folded(&[byte], &[lower]),
+                    byte.eq_ignore_ascii_case(&lower),
+                    "{byte} {lower}"
+                );
             }
         }
     }

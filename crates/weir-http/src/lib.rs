@@ -46,8 +46,8 @@ pub use chunked::{Chunk, ChunkError, ChunkedDecoder};
 pub use date::{http_date, parse_http_date};
 pub use encode::{Forwarded, Framing, RequestEdits, encode_request};
 pub use encode_reply::{
-    CHUNK_TAIL, Persistence, SERVER, encode_chunk_head, encode_error_reply, encode_last_chunk, encode_reply_head,
-    error_text, finish_reply_head, reason,
+    CHUNK_TAIL, Persistence, SERVER, encode_chunk_head, encode_error_reply, encode_last_chunk,
+    encode_reply_head, error_text, finish_reply_head, reason,
 };
 pub use field::{Field, FieldName, Fields};
 pub use head_scan::HeadScan;

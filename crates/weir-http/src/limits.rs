@@ -18,7 +18,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { line_bytes_max: 8192, head_bytes_max: 32768, fields_max: 100, pseudonym: Pseudonym::default() }
+        Self {
+            line_bytes_max: 8192,
+            head_bytes_max: 32768,
+            fields_max: 100,
+            pseudonym: Pseudonym::default(),
+        }
     }
 }
 

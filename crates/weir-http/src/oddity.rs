@@ -100,7 +100,8 @@ mod tests {
                 set.insert(one);
                 set.insert(other);
                 assert!(!set.is_empty());
-                let expected: Vec<_> = Oddity::ALL.into_iter().filter(|it| *it == one || *it == other).collect();
+                let expected: Vec<_> =
+                    Oddity::ALL.into_iter().filter(|it| *it == one || *it == other).collect();
                 assert_eq!(set.iter().collect::<Vec<_>>(), expected);
             }
         }

@@ -179,7 +179,11 @@ fn parse_window(
     let line_max = limits.line_with_end_max();
     let line = &window[..window.len().min(line_max)];
     let Some(line) = status_line(line)? else {
-        return if window.len() >= line_max { Err(SyntaxError::LineTooLong.into()) } else { Ok(None) };
+        return if window.len() >= line_max {
+            Err(SyntaxError::LineTooLong.into())
+        } else {
+            Ok(None)
+        };
     };
     match parse_fields(window, line.end, limits.fields_max, Sender::Upstream, fields)? {
         None => Ok(None),
@@ -255,7 +259,8 @@ fn judge(
         LengthFault::Invalid => ReplyError::LengthInvalid,
         LengthFault::Repeated => ReplyError::LengthRepeated,
     })?;
-    let delimited = delimited(framing::transfer_coding(input, fields), declared_length, line.version)?;
+    let delimited =
+        delimited(framing::transfer_coding(input, fields), declared_length, line.version)?;
     let options = framing::connection(input, fields)?;
     fields.judge_repeated();
     let bodiless = context.head || line.status < 200 || matches!(line.status, 204 | 304);
@@ -276,7 +281,11 @@ fn judge(
 }
 
 /// RFC 9112 §6.3 without its room for interpretation, checked also where no body follows.
-fn delimited(coding: Coding, length: Option<u64>, version: Version) -> Result<ReplyBody, ReplyError> {
+fn delimited(
+    coding: Coding,
+    length: Option<u64>,
+    version: Version,
+) -> Result<ReplyBody, ReplyError> {
     match (coding, length) {
         (Coding::Absent, None) => Ok(ReplyBody::UntilClose),
         (Coding::Absent, Some(length)) => Ok(ReplyBody::Length(length)),

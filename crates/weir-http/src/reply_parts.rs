@@ -122,7 +122,8 @@ impl<'a> ReplyParts<'a> {
     /// Whether a field is for the client.
     #[inline]
     fn passes(&self, field: &Field) -> bool {
-        !(field.known.is_in(self.hidden) | field.listed) && (self.removed.is_empty() || !self.is_removed(field))
+        !(field.known.is_in(self.hidden) | field.listed)
+            && (self.removed.is_empty() || !self.is_removed(field))
     }
 
     #[cold]
@@ -152,7 +153,8 @@ impl<'a> ReplyParts<'a> {
 
     /// Bytes that the head has as text of HTTP/1, at most, without what its codec adds.
     pub(crate) fn bytes_max(&self) -> usize {
-        let added: usize = self.added.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        let added: usize =
+            self.added.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
         self.reason.len() + self.text.len() + self.lines.len() + added
     }
 
@@ -193,7 +195,13 @@ impl<'a> ReplyParts<'a> {
                 run.flush(text, self.text);
             }
             if field.folded | field.spaced {
-                list.push(put_kept(text, start, field.name.of(self.text), &unfolded(self.text, field), field.known));
+                list.push(put_kept(
+                    text,
+                    start,
+                    field.name.of(self.text),
+                    &unfolded(self.text, field),
+                    field.known,
+                ));
                 continue;
             }
             let to = text.len() - start + run.len();
@@ -202,7 +210,9 @@ impl<'a> ReplyParts<'a> {
         }
         run.flush(text, self.text);
         let behind = self.kept().chain(self.added.iter().copied());
-        list.extend(behind.map(|(name, value)| put_kept(text, start, name, value, FieldName::of(name))));
+        list.extend(
+            behind.map(|(name, value)| put_kept(text, start, name, value, FieldName::of(name))),
+        );
         KeptReply { status: self.status, version: self.version, has_date: self.has_date, reason }
     }
 }
@@ -243,16 +253,24 @@ fn unfolded<'a>(text: &'a [u8], field: &Field) -> Cow<'a, [u8]> {
     if !field.folded {
         return Cow::Borrowed(value);
     }
-    let lines = value.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let lines =
+        value.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     Cow::Owned(lines.collect::<Vec<_>>().join(&b' '))
 }
 
 /// Appends a line to the bytes kept from `start` on; returns its position.
-fn put_kept(text: &mut Vec<u8>, start: usize, name: &[u8], value: &[u8], known: FieldName) -> Field {
+fn put_kept(
+    text: &mut Vec<u8>,
+    start: usize,
+    name: &[u8],
+    value: &[u8],
+    known: FieldName,
+) -> Field {
     let begin = text.len() - start;
     put_field(text, name, value);
     let end = text.len() - start;
-    let (name, value) = (Span::new(begin, begin + name.len()), Span::new(end - 2 - value.len(), end - 2));
+    let (name, value) =
+        (Span::new(begin, begin + name.len()), Span::new(end - 2 - value.len(), end - 2));
     Field { line: Span::new(begin, end), name, value, known, ..Field::default() }
 }
 
@@ -286,12 +304,14 @@ impl<'a> Trailers<'a> {
     /// Name and value of each in order.
     pub fn fields(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut at = 0;
-        std::iter::from_fn(move || match parse_field(self.lines, at, Sender::Client, &mut Oddities::default()) {
-            Ok(Line::Field(field)) => {
-                at = field.line.end as usize;
-                Some((field.name.of(self.lines), field.value.of(self.lines)))
+        std::iter::from_fn(move || {
+            match parse_field(self.lines, at, Sender::Client, &mut Oddities::default()) {
+                Ok(Line::Field(field)) => {
+                    at = field.line.end as usize;
+                    Some((field.name.of(self.lines), field.value.of(self.lines)))
+                }
+                _ => None,
             }
-            _ => None,
         })
     }
 }
@@ -331,7 +351,12 @@ mod tests {
         for (head, added) in HEADS.iter().flat_map(|head| [(head, &[][..]), (head, added)]) {
             let input = format!("{head}a body: x\r\n");
             let mut fields = Fields::default();
-            let parsed = parse_reply(input.as_bytes(), &Limits::default(), ReplyContext::default(), &mut fields);
+            let parsed = parse_reply(
+                input.as_bytes(),
+                &Limits::default(),
+                ReplyContext::default(),
+                &mut fields,
+            );
             let parsed = parsed.unwrap().unwrap();
             let parts = ReplyParts::received(input.as_bytes(), &parsed, &fields).with(added);
             let (mut text, mut list) = (b"before".to_vec(), vec![Field::default()]);
@@ -339,8 +364,14 @@ mod tests {
             let again = kept.parts(&text[6..], &list[1..]);
             assert_eq!(text_of(&again), text_of(&parts), "{head}");
             assert_eq!(fields_of(&again), fields_of(&parts), "{head}");
-            assert_eq!((again.status, again.version, again.has_date), (parts.status, parts.version, parts.has_date));
-            assert!(parts.bytes_max() + "HTTP/1.1 200 \r\n".len() >= text_of(&parts).len(), "{head}");
+            assert_eq!(
+                (again.status, again.version, again.has_date),
+                (parts.status, parts.version, parts.has_date)
+            );
+            assert!(
+                parts.bytes_max() + "HTTP/1.1 200 \r\n".len() >= text_of(&parts).len(),
+                "{head}"
+            );
             // Kept parts may be kept again.
             let (mut text, mut list) = (Vec::new(), Vec::new());
             let kept = again.keep(&mut text, &mut list);
@@ -353,11 +384,22 @@ mod tests {
         let fields = |at: usize| {
             let input = HEADS[at].as_bytes();
             let mut fields = Fields::default();
-            let head = parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields).unwrap().unwrap();
+            let head = parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields)
+                .unwrap()
+                .unwrap();
             let parts = ReplyParts::received(input, &head, &fields);
-            (parts.has_date, fields_of(&parts).into_iter().map(|(name, value)| name + "=" + &value).collect::<Vec<_>>())
+            (
+                parts.has_date,
+                fields_of(&parts)
+                    .into_iter()
+                    .map(|(name, value)| name + "=" + &value)
+                    .collect::<Vec<_>>(),
+            )
         };
-        assert_eq!(fields(2), (true, ["Server=x", "Set-Cookie=a", "Date=d", "A_b=1"].map(str::to_owned).to_vec()));
+        assert_eq!(
+            fields(2),
+            (true, ["Server=x", "Set-Cookie=a", "Date=d", "A_b=1"].map(str::to_owned).to_vec())
+        );
         assert_eq!(fields(3), (false, ["A=1", "B=x y z", "C=w", "D="].map(str::to_owned).to_vec()));
         assert_eq!(fields(4), (false, ["A=x", "B=1", "C=1"].map(str::to_owned).to_vec()));
     }
@@ -367,9 +409,12 @@ mod tests {
     fn fields_that_are_removed() {
         let input = HEADS[4].as_bytes();
         let mut fields = Fields::default();
-        let head = parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields).unwrap().unwrap();
+        let head = parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields)
+            .unwrap()
+            .unwrap();
         let removed: [&[u8]; 2] = [b"a", b"C"];
-        let parts = ReplyParts::received(input, &head, &fields).without(&removed).with(&[(b"A", b"y")]);
+        let parts =
+            ReplyParts::received(input, &head, &fields).without(&removed).with(&[(b"A", b"y")]);
         let expected = [("B".to_owned(), "1".to_owned()), ("A".to_owned(), "y".to_owned())];
         assert_eq!(fields_of(&parts), expected);
         assert_eq!(text_of(&parts), "HTTP/1.1 200 OK\r\nB: 1\r\nA: y\r\n");
@@ -381,7 +426,10 @@ mod tests {
     #[test]
     fn made_here() {
         let parts = ReplyParts::made(503, &[(b"Server", b"weir"), (b"Retry-After", b"1")]);
-        assert_eq!(text_of(&parts), "HTTP/1.1 503 Service Unavailable\r\nServer: weir\r\nRetry-After: 1\r\n");
+        assert_eq!(
+            text_of(&parts),
+            "HTTP/1.1 503 Service Unavailable\r\nServer: weir\r\nRetry-After: 1\r\n"
+        );
         assert_eq!((parts.version, parts.fields().count()), (None, 2));
     }
 
@@ -390,9 +438,13 @@ mod tests {
     fn of_lines_that_were_written() {
         let added: [(&[u8], &[u8]); 1] = [(b"Age", b"3")];
         let parts = ReplyParts::of_lines(200, b"Date: d\r\nA: x: y\r\nEmpty: \r\n").with(&added);
-        assert_eq!(text_of(&parts), "HTTP/1.1 200 OK\r\nDate: d\r\nA: x: y\r\nEmpty: \r\nAge: 3\r\n");
-        let names =
-            |parts: &ReplyParts<'_>| fields_of(parts).into_iter().map(|(n, v)| n + "=" + &v).collect::<Vec<_>>();
+        assert_eq!(
+            text_of(&parts),
+            "HTTP/1.1 200 OK\r\nDate: d\r\nA: x: y\r\nEmpty: \r\nAge: 3\r\n"
+        );
+        let names = |parts: &ReplyParts<'_>| {
+            fields_of(parts).into_iter().map(|(n, v)| n + "=" + &v).collect::<Vec<_>>()
+        };
         assert_eq!(names(&parts), ["Date=d", "A=x: y", "Empty=", "Age=3"]);
         let fewer = parts.without(&[b"a", b"age"]);
         assert_eq!(text_of(&fewer), "HTTP/1.1 200 OK\r\nDate: d\r\nEmpty: \r\nAge: 3\r\n");
@@ -407,15 +459,20 @@ mod tests {
 
     #[test]
     fn trailers_are_announced_to_who_gets_them() {
-        let text = b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\nA: b\r\n\r\n";
+        let text =
+            b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\nA: b\r\n\r\n";
         let mut fields = Fields::default();
         let context = crate::ReplyContext::default();
-        let head = crate::parse_reply(text, &crate::Limits::default(), context, &mut fields).unwrap().unwrap();
+        let head = crate::parse_reply(text, &crate::Limits::default(), context, &mut fields)
+            .unwrap()
+            .unwrap();
         let parts = ReplyParts::received(text, &head, &fields);
         let (mut kept_text, mut kept_list) = (Vec::new(), Vec::new());
         let kept = parts.keep(&mut kept_text, &mut kept_list);
         for parts in [parts, kept.parts(&kept_text, &kept_list)] {
-            let names = |parts: ReplyParts<'_>| parts.fields().map(|(name, _)| name.to_vec()).collect::<Vec<_>>();
+            let names = |parts: ReplyParts<'_>| {
+                parts.fields().map(|(name, _)| name.to_vec()).collect::<Vec<_>>()
+            };
             assert_eq!(names(parts), [b"A"]);
             assert_eq!(names(parts.announcing()), [b"Trailer".to_vec(), b"A".to_vec()]);
         }

@@ -109,7 +109,11 @@ impl RequestHead {
         bytes[..by].fill(b' ');
         bytes[start + by..end].copy_from_slice(path);
         let moved = |span: Span| Span::new(span.start as usize + by, span.end as usize + by);
-        let authority = if self.authority.end <= self.path.start { moved(self.authority) } else { self.authority };
+        let authority = if self.authority.end <= self.path.start {
+            moved(self.authority)
+        } else {
+            self.authority
+        };
         let method_span = moved(self.method_span);
         let target = Span::new(self.target.start as usize + by, self.target.end as usize);
         let path = Span::new(start + by, end);
@@ -150,7 +154,11 @@ const RARE: u64 = FieldName::set(&[
 ///
 /// # Errors
 /// The client is at fault: respond with [`RequestError::status`] and close.
-pub fn parse_request(input: &[u8], limits: &Limits, fields: &mut Fields) -> Result<Option<RequestHead>, RequestError> {
+pub fn parse_request(
+    input: &[u8],
+    limits: &Limits,
+    fields: &mut Fields,
+) -> Result<Option<RequestHead>, RequestError> {
     fields.clear();
     let window = limits.window(input);
     let mut head = RequestHead::EMPTY;
@@ -278,7 +286,9 @@ fn host(input: &[u8], version: Version, fields: &Fields) -> Result<Span, Request
         None if version != Version::Http10 => Err(RequestError::HostMissing),
         None => Ok(Span::default()),
         Some(_) if fields.is_repeated(FieldName::Host) => Err(RequestError::HostRepeated),
-        Some(field) if !is_authority(field.value.of(input), Port::Optional) => Err(RequestError::HostInvalid),
+        Some(field) if !is_authority(field.value.of(input), Port::Optional) => {
+            Err(RequestError::HostInvalid)
+        }
         Some(field) => Ok(field.value),
     }
 }
@@ -300,7 +310,10 @@ fn expect_continue(input: &[u8], fields: &Fields) -> Result<bool, RequestError> 
 fn max_forwards(input: &[u8], fields: &Fields) -> Option<u32> {
     let field = fields.find(FieldName::MaxForwards)?;
     let digits = field.value.of(input);
-    if fields.is_repeated(FieldName::MaxForwards) || digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+    if fields.is_repeated(FieldName::MaxForwards)
+        || digits.is_empty()
+        || !digits.iter().all(u8::is_ascii_digit)
+    {
         return None;
     }
     Some(framing::decimal(digits).and_then(|hops| u32::try_from(hops).ok()).unwrap_or(u32::MAX))

@@ -116,7 +116,11 @@ pub(crate) fn parse_request_line(
 }
 
 #[inline(always)]
-fn request_line(line: &[u8], start: usize, head: &mut RequestHead) -> Result<Option<usize>, RequestError> {
+fn request_line(
+    line: &[u8],
+    start: usize,
+    head: &mut RequestHead,
+) -> Result<Option<usize>, RequestError> {
     let Some((method, method_end)) = parse_method(line, start)? else { return Ok(None) };
     let target_start = method_end + 1;
     let target_end = target_end(line, target_start);
@@ -143,7 +147,9 @@ fn parse_method(line: &[u8], start: usize) -> Result<Option<(Method, usize)>, Re
     if line[start..].starts_with(b"GET ") {
         return Ok(Some((Method::Get, start + 3)));
     }
-    let Some(len) = line[start..].iter().position(|&byte| !is_token_byte(byte)) else { return Ok(None) };
+    let Some(len) = line[start..].iter().position(|&byte| !is_token_byte(byte)) else {
+        return Ok(None);
+    };
     let end = start + len;
     if line[end] != b' ' {
         return match byte_fault(line, end, RequestError::MethodInvalid) {
@@ -200,7 +206,9 @@ fn parse_version(line: &[u8], at: usize) -> Result<Option<(Version, usize)>, Req
     match &line[at..version_end] {
         b"HTTP/1.1" => Ok(Some((Version::Http11, end))),
         b"HTTP/1.0" => Ok(Some((Version::Http10, end))),
-        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => Err(RequestError::VersionUnsupported),
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
+            Err(RequestError::VersionUnsupported)
+        }
         _ => Err(RequestError::VersionInvalid),
     }
 }
@@ -223,7 +231,11 @@ fn split_target(line: &[u8], head: &mut RequestHead) -> Result<(), RequestError>
     if head.method == Method::Connect {
         head.form = TargetForm::Authority;
         head.authority = head.target;
-        return if is_authority(text, Port::Required) { Ok(()) } else { Err(RequestError::TargetForm) };
+        return if is_authority(text, Port::Required) {
+            Ok(())
+        } else {
+            Err(RequestError::TargetForm)
+        };
     }
     head.path = head.target;
     if text[0] == b'/' {
@@ -243,11 +255,14 @@ fn split_absolute(line: &[u8], head: &mut RequestHead) -> Result<(), RequestErro
     let text = head.target.of(line);
     let scheme_len = [b"http://".as_slice(), b"https://"]
         .into_iter()
-        .find(|scheme| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
+        .find(|scheme| {
+            text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        })
         .map(<[u8]>::len)
         .ok_or(RequestError::TargetForm)?;
     let rest = &text[scheme_len..];
-    let authority_len = rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    let authority_len =
+        rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     if !is_authority(&rest[..authority_len], Port::Optional) {
         return Err(RequestError::TargetAuthority);
     }
@@ -292,8 +307,11 @@ pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead
         _ => window,
     };
     let unfinished = || found.map(|_| None).map_err(RequestError::from);
-    let Some(start) = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return unfinished() };
-    let Some(end) = input[start..].iter().position(|&byte| byte == b'\n').map(|len| start + len) else {
+    let Some(start) = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else {
+        return unfinished();
+    };
+    let Some(end) = input[start..].iter().position(|&byte| byte == b'\n').map(|len| start + len)
+    else {
         return unfinished();
     };
     let mut words = input[start..end].splitn(3, |&byte| byte == b' ');
@@ -307,7 +325,8 @@ pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead
         None => None,
     };
     let path = path_start.map_or(&[][..], |at| &target[at..]);
-    let (before, is_text) = (&target[..target.len() - path.len()], std::str::from_utf8(path).is_ok());
+    let (before, is_text) =
+        (&target[..target.len() - path.len()], std::str::from_utf8(path).is_ok());
     if method == b"CONNECT" || !before.is_ascii() || !is_text {
         return Err(RequestError::TargetRaw);
     }
@@ -319,7 +338,11 @@ pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead
     }
     put_encoded(&mut encoded, path);
     encoded.extend_from_slice(&input[path_start + path.len()..]);
-    Ok(Some(EncodedHead { added: encoded.len() - input.len(), bytes: encoded, is_raw: !path.is_ascii() }))
+    Ok(Some(EncodedHead {
+        added: encoded.len() - input.len(),
+        bytes: encoded,
+        is_raw: !path.is_ascii(),
+    }))
 }
 
 /// Appends `path` with all bytes outside ASCII percent-encoded.
@@ -347,7 +370,10 @@ fn check_encoded(path_and_query: &[u8]) -> Result<(), RequestError> {
     let path = path_and_query.split(|&byte| byte == b'?').next().unwrap_or_default();
     for (at, _) in path.iter().enumerate().filter(|&(_, &byte)| byte == b'%') {
         let is_nul = encoded_byte(path, at) == Some(0);
-        if is_nul || overlong_ascii(&path[at..]).is_some_and(|(byte, _)| matches!(byte, 0 | b'.' | b'/' | b'\\')) {
+        if is_nul
+            || overlong_ascii(&path[at..])
+                .is_some_and(|(byte, _)| matches!(byte, 0 | b'.' | b'/' | b'\\'))
+        {
             return Err(RequestError::TargetEncoding);
         }
     }

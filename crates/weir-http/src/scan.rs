@@ -94,7 +94,9 @@ fn find<S: Stop>(input: &[u8], at: usize) -> usize {
     const WORDS_FIRST: usize = 6;
     let mut at = at;
     for _ in 0..WORDS_FIRST {
-        let Some(word) = input.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { return tail::<S>(input, at) };
+        let Some(word) = input.get(at..).and_then(|rest| rest.first_chunk::<8>()) else {
+            return tail::<S>(input, at);
+        };
         let stops = S::word(u64::from_le_bytes(*word));
         if stops != 0 {
             return at + stops.trailing_zeros() as usize / 8;
@@ -227,7 +229,11 @@ mod tests {
                 for byte in 0..=255u8 {
                     input[place] = byte;
                     let expected = if S::byte(byte) { place } else { len };
-                    assert_eq!(find::<S>(&input, 0), expected, "byte {byte:#x} at {place} of {len}");
+                    assert_eq!(
+                        find::<S>(&input, 0),
+                        expected,
+                        "byte {byte:#x} at {place} of {len}"
+                    );
                 }
                 input[place] = filler;
             }
@@ -270,7 +276,11 @@ mod tests {
                 for byte in 0..=255u8 {
                     let mut name = vec![b'Q'; len];
                     name[place] = byte;
-                    assert_eq!(token_faults(&name), TOKEN[byte as usize], "{byte:#x} at {place} of {len}");
+                    assert_eq!(
+                        token_faults(&name),
+                        TOKEN[byte as usize],
+                        "{byte:#x} at {place} of {len}"
+                    );
                 }
             }
         }

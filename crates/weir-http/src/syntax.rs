@@ -120,7 +120,12 @@ pub(crate) enum Line {
 /// # Errors
 /// The first fault from the left.
 #[inline(always)]
-pub(crate) fn parse_field(window: &[u8], at: usize, sender: Sender, odd: &mut Oddities) -> Result<Line, SyntaxError> {
+pub(crate) fn parse_field(
+    window: &[u8],
+    at: usize,
+    sender: Sender,
+    odd: &mut Oddities,
+) -> Result<Line, SyntaxError> {
     let name_end = name_end(window, at);
     let Some(&stop) = window.get(name_end) else { return Ok(Line::Cut) };
     let name = &window[at..name_end];
@@ -163,7 +168,11 @@ pub(crate) fn parse_field(window: &[u8], at: usize, sender: Sender, odd: &mut Od
 
 /// A name ended without a colon: returns the colon after white space in a response, else the fault.
 #[cold]
-fn colon_after_space(window: &[u8], at: usize, sender: Sender) -> Result<Option<usize>, SyntaxError> {
+fn colon_after_space(
+    window: &[u8],
+    at: usize,
+    sender: Sender,
+) -> Result<Option<usize>, SyntaxError> {
     if !is_blank(window[at]) {
         return Err(match line_end(window, at)? {
             None => return Ok(None),
@@ -183,7 +192,11 @@ fn colon_after_space(window: &[u8], at: usize, sender: Sender) -> Result<Option<
 
 /// Adds a continuation line to the field before it.
 #[cold]
-fn extend_folded(window: &[u8], at: usize, field: &mut Field) -> Result<Option<usize>, SyntaxError> {
+fn extend_folded(
+    window: &[u8],
+    at: usize,
+    field: &mut Field,
+) -> Result<Option<usize>, SyntaxError> {
     let value_end = value_end(window, at);
     let Some(end) = line_end(window, value_end)? else { return Ok(None) };
     let from = if field.value.is_empty() { at } else { field.value.start as usize };

@@ -6,8 +6,9 @@
 use weir_check::requests::{HostileRequest, Observed, catalogue};
 use weir_check::{Body, Reply, Request, Rules, StrictRequests};
 use weir_http::{
-    Chunk, ChunkedDecoder, Fields, Forwarded, Framing, HeadScan, Limits, Method, RequestBody, RequestEdits,
-    RequestHead, TargetForm, Trailers, encode_chunk_head, encode_last_chunk, encode_request, parse_request,
+    Chunk, ChunkedDecoder, Fields, Forwarded, Framing, HeadScan, Limits, Method, RequestBody,
+    RequestEdits, RequestHead, TargetForm, Trailers, encode_chunk_head, encode_last_chunk,
+    encode_request, parse_request,
 };
 
 /// A client connection that responds to everything with 200 and forwards to a judge.
@@ -40,7 +41,12 @@ impl Connection {
     }
 
     /// Forwards one request and returns what it took from the input.
-    fn exchange(&mut self, head: &RequestHead, fields: &Fields, input: &[u8]) -> Result<usize, u16> {
+    fn exchange(
+        &mut self,
+        head: &RequestHead,
+        fields: &Fields,
+        input: &[u8],
+    ) -> Result<usize, u16> {
         if head.method == Method::Connect {
             return Err(405);
         }
@@ -56,7 +62,9 @@ impl Connection {
         }
         let mut out = Vec::new();
         encode(&mut out, head, fields, input, &body);
-        self.upstream.feed(&out).unwrap_or_else(|fault| panic!("{fault:?}: {}", out.escape_ascii()));
+        self.upstream
+            .feed(&out)
+            .unwrap_or_else(|fault| panic!("{fault:?}: {}", out.escape_ascii()));
         self.upstream.answered();
         self.left.push(self.upstream.poll_request().expect("a complete request left"));
         self.statuses.push(200);
@@ -66,7 +74,8 @@ impl Connection {
 }
 
 fn wait_for_head(input: &[u8], piece: usize) -> Result<Option<(RequestHead, Fields)>, u16> {
-    let (limits, mut fields, mut scan) = (Limits::default(), Fields::default(), HeadScan::default());
+    let (limits, mut fields, mut scan) =
+        (Limits::default(), Fields::default(), HeadScan::default());
     let mut end = piece.min(input.len());
     let found = loop {
         let found = scan.find(&input[..end], &limits).map_err(|fault| fault.status())?;
@@ -75,7 +84,8 @@ fn wait_for_head(input: &[u8], piece: usize) -> Result<Option<(RequestHead, Fiel
         }
         end = (end + piece).min(input.len());
     };
-    let head = parse_request(&input[..end], &limits, &mut fields).map_err(|fault| fault.status())?;
+    let head =
+        parse_request(&input[..end], &limits, &mut fields).map_err(|fault| fault.status())?;
     assert_eq!(head.as_ref().map(|head| head.bytes), found);
     Ok(head.map(|head| (head, fields)))
 }
@@ -84,10 +94,12 @@ fn wait_for_head(input: &[u8], piece: usize) -> Result<Option<(RequestHead, Fiel
 fn read_body(head: &RequestHead, input: &[u8]) -> Result<(Vec<u8>, usize), u16> {
     match head.body {
         RequestBody::None => Ok((Vec::new(), 0)),
-        RequestBody::Length(length) => match usize::try_from(length).ok().and_then(|length| input.get(..length)) {
-            Some(body) => Ok((body.to_vec(), body.len())),
-            None => Err(408),
-        },
+        RequestBody::Length(length) => {
+            match usize::try_from(length).ok().and_then(|length| input.get(..length)) {
+                Some(body) => Ok((body.to_vec(), body.len())),
+                None => Err(408),
+            }
+        }
         RequestBody::Chunked | RequestBody::Open => read_chunks(input),
     }
 }
@@ -110,7 +122,8 @@ fn read_chunks(input: &[u8]) -> Result<(Vec<u8>, usize), u16> {
 fn encode(out: &mut Vec<u8>, head: &RequestHead, fields: &Fields, input: &[u8], body: &[u8]) {
     let host = if head.authority.is_empty() { b"none" } else { head.authority.of(input) };
     let hops = head.max_forwards.map(|hops| hops.saturating_sub(1).to_string());
-    let extra: Vec<(&[u8], &[u8])> = hops.iter().map(|hops| (&b"Max-Forwards"[..], hops.as_bytes())).collect();
+    let extra: Vec<(&[u8], &[u8])> =
+        hops.iter().map(|hops| (&b"Max-Forwards"[..], hops.as_bytes())).collect();
     let path = match (head.form, head.path.of(input)) {
         (TargetForm::Absolute, b"") if head.method == Method::Options => b"*",
         (_, path) => path,
@@ -156,7 +169,8 @@ fn encode(out: &mut Vec<u8>, head: &RequestHead, fields: &Fields, input: &[u8], 
 }
 
 fn judge(row: &HostileRequest, piece: usize) -> Result<(), String> {
-    let mut connection = Connection { upstream: StrictRequests::new(Rules::default()), ..Connection::default() };
+    let mut connection =
+        Connection { upstream: StrictRequests::new(Rules::default()), ..Connection::default() };
     connection.read(&row.bytes, piece);
     let last = connection.statuses.len();
     let reply = |(at, &status): (usize, &u16)| Reply {
@@ -169,7 +183,8 @@ fn judge(row: &HostileRequest, piece: usize) -> Result<(), String> {
         closes: connection.closed && at + 1 == last,
     };
     let replies: Vec<Reply> = connection.statuses.iter().enumerate().map(reply).collect();
-    let observed = Observed { left: &connection.left, replies: &replies, closed: connection.closed };
+    let observed =
+        Observed { left: &connection.left, replies: &replies, closed: connection.closed };
     row.expect.check(observed).map_err(|fault| format!("{}: {fault}", row.id))
 }
 
@@ -186,7 +201,8 @@ fn rows() -> Vec<HostileRequest> {
 
 #[test]
 fn rows_a_b_c_at_once() {
-    let faults: Vec<String> = rows().iter().filter_map(|row| judge(row, usize::MAX).err()).collect();
+    let faults: Vec<String> =
+        rows().iter().filter_map(|row| judge(row, usize::MAX).err()).collect();
     assert!(faults.is_empty(), "{faults:#?}");
 }
 

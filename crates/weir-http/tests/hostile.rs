@@ -17,7 +17,8 @@ fn check(case: &HeadCase, outcome: Result<Option<usize>, &'static str>) {
 
 /// All cases of a row; there must be some.
 fn requests(row: &str) {
-    let cases: Vec<HeadCase> = corpus::requests().into_iter().filter(|case| case.row == row).collect();
+    let cases: Vec<HeadCase> =
+        corpus::requests().into_iter().filter(|case| case.row == row).collect();
     assert!(!cases.is_empty());
     for case in cases {
         let parsed = parse_request(&case.input, &Limits::default(), &mut Fields::default());
@@ -26,10 +27,16 @@ fn requests(row: &str) {
 }
 
 fn replies(row: &str) {
-    let cases: Vec<HeadCase> = corpus::replies().into_iter().filter(|case| case.row == row).collect();
+    let cases: Vec<HeadCase> =
+        corpus::replies().into_iter().filter(|case| case.row == row).collect();
     assert!(!cases.is_empty());
     for case in cases {
-        let parsed = parse_reply(&case.input, &Limits::default(), ReplyContext::default(), &mut Fields::default());
+        let parsed = parse_reply(
+            &case.input,
+            &Limits::default(),
+            ReplyContext::default(),
+            &mut Fields::default(),
+        );
         check(&case, parsed.map(|head| head.map(|head| head.bytes)).map_err(|fault| fault.word()));
     }
 }
@@ -41,8 +48,12 @@ fn chunked(row: &str) {
         let decoded = decode_pieces(&case.input, false, [case.input.len()].into_iter());
         let shown = case.input[..case.input.len().min(200)].escape_ascii();
         match &case.expected {
-            Ok(body) => assert!(decoded.consumed.is_some() && decoded.body == *body, "{decoded:?} {shown}"),
-            Err(word) => assert_eq!(decoded.fault.map(|fault| fault.word()), Some(*word), "{shown}"),
+            Ok(body) => {
+                assert!(decoded.consumed.is_some() && decoded.body == *body, "{decoded:?} {shown}")
+            }
+            Err(word) => {
+                assert_eq!(decoded.fault.map(|fault| fault.word()), Some(*word), "{shown}")
+            }
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use weir_http::{
-    BodyOddities, Chunk, ChunkedDecoder, Fields, Limits, Oddity, ReplyContext, parse_reply, parse_request,
+    BodyOddities, Chunk, ChunkedDecoder, Fields, Limits, Oddity, ReplyContext, parse_reply,
+    parse_request,
 };
 
 fn of_request(text: &str) -> Vec<Oddity> {
@@ -15,7 +16,8 @@ fn of_request(text: &str) -> Vec<Oddity> {
 
 fn of_reply(text: &str) -> Vec<Oddity> {
     let mut fields = Fields::default();
-    let parsed = parse_reply(text.as_bytes(), &Limits::default(), ReplyContext::default(), &mut fields);
+    let parsed =
+        parse_reply(text.as_bytes(), &Limits::default(), ReplyContext::default(), &mut fields);
     assert!(matches!(parsed, Ok(Some(_))), "{parsed:?}: {text:?}");
     fields.oddities().iter().collect()
 }
@@ -40,7 +42,10 @@ fn each_kind_of_request() {
     assert_eq!(of_request(&get("GET http://b/ HTTP/1.1", "")), [Oddity::OtherHost]);
     let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n";
     assert_eq!(of_request(&get("GET / HTTP/1.0", upgrade)), [Oddity::VainUpgrade]);
-    assert_eq!(of_request(&get("GET / HTTP/1.1", &format!("{upgrade}Content-Length: 1\r\n"))), [Oddity::VainUpgrade]);
+    assert_eq!(
+        of_request(&get("GET / HTTP/1.1", &format!("{upgrade}Content-Length: 1\r\n"))),
+        [Oddity::VainUpgrade]
+    );
 }
 
 #[test]
@@ -70,8 +75,7 @@ fn each_kind_of_reply() {
     ] {
         assert_eq!(of_reply(&answer(line)), [oddity], "{line:?}");
     }
-    let usual =
-        "Set-Cookie: a\r\nSet-Cookie: b\r\nDate: d\r\nServer: a\r\nServer: b\r\nUpgrade: h2\r\nConnection: upgrade\r\n";
+    let usual = "Set-Cookie: a\r\nSet-Cookie: b\r\nDate: d\r\nServer: a\r\nServer: b\r\nUpgrade: h2\r\nConnection: upgrade\r\n";
     assert_eq!(of_reply(&answer(usual)), []);
 }
 
@@ -79,9 +83,10 @@ fn each_kind_of_reply() {
 #[test]
 fn each_head_begins_anew() {
     let mut fields = Fields::default();
-    for (text, odd) in
-        [("GET / HTTP/1.1\r\nHost: a\r\nX_y: 1\r\n\r\n", true), ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", false)]
-    {
+    for (text, odd) in [
+        ("GET / HTTP/1.1\r\nHost: a\r\nX_y: 1\r\n\r\n", true),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", false),
+    ] {
         parse_request(text.as_bytes(), &Limits::default(), &mut fields).unwrap().unwrap();
         assert_eq!(!fields.oddities().is_empty(), odd);
     }
@@ -132,9 +137,15 @@ fn of_body(pieces: &[Vec<u8>], keep_trailers: bool) -> BodyOddities {
 
 #[test]
 fn extensions_and_trailers_of_a_body() {
-    let body = b"1;a\r\nx\r\n400\r\n".iter().chain(&[b'y'; 1024]).chain(b"\r\n2 \r\n").copied().collect::<Vec<_>>();
+    let body = b"1;a\r\nx\r\n400\r\n"
+        .iter()
+        .chain(&[b'y'; 1024])
+        .chain(b"\r\n2 \r\n")
+        .copied()
+        .collect::<Vec<_>>();
     assert!(ChunkedDecoder::new(false).decode(&body[..5]).is_ok());
-    let body = b"1;a\r\nx\r\n2\r\nyy\r\n3;b=\"c\";d\r\nzzz\r\n0;e\r\nX-T: 1\r\nDate: 2\r\n\r\n".to_vec();
+    let body =
+        b"1;a\r\nx\r\n2\r\nyy\r\n3;b=\"c\";d\r\nzzz\r\n0;e\r\nX-T: 1\r\nDate: 2\r\n\r\n".to_vec();
     let (extensions, crumbs) = (3, 0);
     assert_eq!(
         of_body(std::slice::from_ref(&body), false),
@@ -154,9 +165,12 @@ fn extensions_and_trailers_of_a_body() {
 #[test]
 fn many_very_small_chunks_at_once_are_strange() {
     let body = |chunk: &str, count: usize| (chunk.repeat(count) + "0\r\n\r\n").into_bytes();
-    let crumbs =
-        |body: &[u8], piece: usize| of_body(&body.chunks(piece).map(<[u8]>::to_vec).collect::<Vec<_>>(), false).crumbs;
-    for (chunk, strange) in [("1\r\nx\r\n", true), ("7\r\n1234567\r\n", true), ("8\r\n12345678\r\n", false)] {
+    let crumbs = |body: &[u8], piece: usize| {
+        of_body(&body.chunks(piece).map(<[u8]>::to_vec).collect::<Vec<_>>(), false).crumbs
+    };
+    for (chunk, strange) in
+        [("1\r\nx\r\n", true), ("7\r\n1234567\r\n", true), ("8\r\n12345678\r\n", false)]
+    {
         let times = u8::from(strange);
         assert_eq!(crumbs(&body(chunk, 127), usize::MAX), 0);
         assert_eq!(crumbs(&body(chunk, 128), usize::MAX), times);

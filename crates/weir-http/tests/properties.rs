@@ -75,7 +75,8 @@ fn smoke_chunked() {
 fn what_leaves_is_strict() {
     let (mut mutator, seeds) = (Mutator::new(3), accepted());
     let mut judged = 0;
-    let all: Vec<Vec<u8>> = heads().into_iter().chain((0..20_000).map(|_| mutator.next(&seeds))).collect();
+    let all: Vec<Vec<u8>> =
+        heads().into_iter().chain((0..20_000).map(|_| mutator.next(&seeds))).collect();
     for input in all {
         let Some(out) = fuzzing::encoded_request(&input) else { continue };
         judged += 1;
@@ -83,7 +84,11 @@ fn what_leaves_is_strict() {
         if let Err(violation) = judge.feed(&out) {
             panic!("{violation:?}: {} became {}", input.escape_ascii(), out.escape_ascii());
         }
-        assert!(judge.poll_request().is_some() || judge.current().is_some(), "{}", out.escape_ascii());
+        assert!(
+            judge.poll_request().is_some() || judge.current().is_some(),
+            "{}",
+            out.escape_ascii()
+        );
     }
     assert!(judged > 1_000, "only {judged}");
 }
@@ -91,10 +96,13 @@ fn what_leaves_is_strict() {
 /// Whatever we accept, httparse accepts with the same lines and fields.
 fn agree_on_request(input: &[u8]) -> bool {
     let mut fields = Fields::default();
-    let Ok(Some(head)) = parse_request(input, &Limits::default(), &mut fields) else { return false };
+    let Ok(Some(head)) = parse_request(input, &Limits::default(), &mut fields) else {
+        return false;
+    };
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut other = httparse::Request::new(&mut headers);
-    let status = other.parse(input).unwrap_or_else(|fault| panic!("{fault}: {}", input.escape_ascii()));
+    let status =
+        other.parse(input).unwrap_or_else(|fault| panic!("{fault}: {}", input.escape_ascii()));
     assert_eq!(status, httparse::Status::Complete(head.bytes), "{}", input.escape_ascii());
     assert_eq!(other.method.map(str::as_bytes), Some(head.method_span.of(input)));
     assert_eq!(other.path.map(str::as_bytes), Some(head.target.of(input)));
@@ -104,7 +112,9 @@ fn agree_on_request(input: &[u8]) -> bool {
 
 fn agree_on_reply(input: &[u8]) -> bool {
     let mut fields = Fields::default();
-    let Ok(Some(head)) = parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields) else {
+    let Ok(Some(head)) =
+        parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields)
+    else {
         return false;
     };
     if fields.as_slice().iter().any(|field| field.folded) {
@@ -114,8 +124,9 @@ fn agree_on_reply(input: &[u8]) -> bool {
     let mut other = httparse::Response::new(&mut headers);
     let mut config = httparse::ParserConfig::default();
     config.allow_spaces_after_header_name_in_responses(true);
-    let status =
-        config.parse_response(&mut other, input).unwrap_or_else(|fault| panic!("{fault}: {}", input.escape_ascii()));
+    let status = config
+        .parse_response(&mut other, input)
+        .unwrap_or_else(|fault| panic!("{fault}: {}", input.escape_ascii()));
     assert_eq!(status, httparse::Status::Complete(head.bytes), "{}", input.escape_ascii());
     assert_eq!(other.code, Some(head.status));
     same_fields(input, &fields, other.headers);
@@ -123,8 +134,13 @@ fn agree_on_reply(input: &[u8]) -> bool {
 }
 
 fn same_fields(input: &[u8], fields: &Fields, headers: &[httparse::Header<'_>]) {
-    let ours: Vec<_> = fields.as_slice().iter().map(|field| (field.name.of(input), field.value.of(input))).collect();
-    let theirs: Vec<_> = headers.iter().map(|header| (header.name.as_bytes(), header.value)).collect();
+    let ours: Vec<_> = fields
+        .as_slice()
+        .iter()
+        .map(|field| (field.name.of(input), field.value.of(input)))
+        .collect();
+    let theirs: Vec<_> =
+        headers.iter().map(|header| (header.name.as_bytes(), header.value)).collect();
     assert_eq!(ours, theirs, "{}", input.escape_ascii());
 }
 
@@ -132,7 +148,8 @@ fn same_fields(input: &[u8], fields: &Fields, headers: &[httparse::Header<'_>]) 
 fn httparse_agrees() {
     let (mut mutator, seeds) = (Mutator::new(4), accepted());
     let (mut requests, mut replies) = (0, 0);
-    let all: Vec<Vec<u8>> = heads().into_iter().chain((0..20_000).map(|_| mutator.next(&seeds))).collect();
+    let all: Vec<Vec<u8>> =
+        heads().into_iter().chain((0..20_000).map(|_| mutator.next(&seeds))).collect();
     for input in all {
         requests += usize::from(agree_on_request(&input));
         replies += usize::from(agree_on_reply(&input));
@@ -230,7 +247,8 @@ proptest! {
 /// A chunked body in many pieces costs each byte once: trailers are kept, forbidden ones dropped.
 #[test]
 fn a11_trailers_that_pass() {
-    let wire = b"0\r\nX-Sum: 1\r\nContent-Length: 5\r\nDate: x\r\nSet-Cookie: a\r\nGrpc-Status: 0\r\n\r\n";
+    let wire =
+        b"0\r\nX-Sum: 1\r\nContent-Length: 5\r\nDate: x\r\nSet-Cookie: a\r\nGrpc-Status: 0\r\n\r\n";
     let decoded = decode_pieces(wire, true, 1..=wire.len());
     assert_eq!(decoded.trailers, b"X-Sum: 1\r\nGrpc-Status: 0\r\n");
     assert_eq!(decoded.consumed, Some(wire.len()));

@@ -2,9 +2,9 @@
 //! rejections.
 
 use weir_http::{
-    Field, FieldName, Fields, HeadScan, Limits, Method, ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead,
-    RequestBody, RequestError, RequestHead, SyntaxError, TargetForm, Version, encode_target, parse_reply,
-    parse_request,
+    Field, FieldName, Fields, HeadScan, Limits, Method, ReplyBody, ReplyContext, ReplyDoubt,
+    ReplyError, ReplyHead, RequestBody, RequestError, RequestHead, SyntaxError, TargetForm,
+    Version, encode_target, parse_reply, parse_request,
 };
 
 fn request(text: &str) -> (RequestHead, Fields) {
@@ -40,14 +40,20 @@ fn spans_name_the_parts() {
     let (head, fields) = request(&text);
     let input = text.as_bytes();
     assert_eq!(head.bytes, text.len() - 3);
-    assert_eq!((head.method, head.form, head.version), (Method::Get, TargetForm::Origin, Version::Http11));
+    assert_eq!(
+        (head.method, head.form, head.version),
+        (Method::Get, TargetForm::Origin, Version::Http11)
+    );
     assert_eq!(head.method_span.of(input), b"GET");
     assert_eq!(head.target.of(input), b"/p?q");
     assert_eq!(head.path.of(input), b"/p?q");
     assert_eq!(head.authority.of(input), b"h:1");
     let Field { line, name, value, known, .. } = fields.as_slice()[1];
     assert_eq!(line.of(input), b"X-A: \t b c \t\r\n");
-    assert_eq!((name.of(input), value.of(input), known), (&b"X-A"[..], &b"b c"[..], FieldName::Other));
+    assert_eq!(
+        (name.of(input), value.of(input), known),
+        (&b"X-A"[..], &b"b c"[..], FieldName::Other)
+    );
     assert_eq!(fields.get(input, b"x-a"), Some(&b"b c"[..]));
     assert_eq!(fields.get(input, b"host"), Some(&b"h:1"[..]));
     assert_eq!(fields.get(input, b"x-b"), None);
@@ -77,7 +83,11 @@ fn persistence() {
         ("1.0", "Proxy-Connection: keep-alive\r\n", false),
     ];
     for (version, more, expected) in cases {
-        assert_eq!(request(&format!("GET / HTTP/{version}\r\nHost: a\r\n{more}\r\n")).0.persist, expected, "{more}");
+        assert_eq!(
+            request(&format!("GET / HTTP/{version}\r\nHost: a\r\n{more}\r\n")).0.persist,
+            expected,
+            "{more}"
+        );
     }
 }
 
@@ -98,7 +108,10 @@ fn absolute_form_overrules_host() {
     }
     let text = "CONNECT b:443 HTTP/1.1\r\nHost: a\r\n\r\n";
     let head = request(text).0;
-    assert_eq!((head.form, head.authority.of(text.as_bytes())), (TargetForm::Authority, &b"b:443"[..]));
+    assert_eq!(
+        (head.form, head.authority.of(text.as_bytes())),
+        (TargetForm::Authority, &b"b:443"[..])
+    );
     let text = "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n";
     let head = request(text).0;
     assert_eq!((head.form, head.path.of(text.as_bytes())), (TargetForm::Asterisk, &b"*"[..]));
@@ -108,7 +121,9 @@ fn absolute_form_overrules_host() {
 #[test]
 fn expectations_count_only_with_a_body_in_http11() {
     let post = |version, more: &str| {
-        request(&format!("POST / HTTP/{version}\r\nHost: a\r\nExpect: 100-continue\r\n{more}\r\n")).0.expect_continue
+        request(&format!("POST / HTTP/{version}\r\nHost: a\r\nExpect: 100-continue\r\n{more}\r\n"))
+            .0
+            .expect_continue
     };
     assert!(post("1.1", "Content-Length: 1\r\n"));
     assert!(post("1.1", "Transfer-Encoding: chunked\r\n"));
@@ -121,7 +136,10 @@ fn expectations_count_only_with_a_body_in_http11() {
 fn upgrades() {
     let asked = |more: &str| {
         let text = get(more);
-        request(&text).0.upgrade.map(|span| String::from_utf8_lossy(span.of(text.as_bytes())).into_owned())
+        request(&text)
+            .0
+            .upgrade
+            .map(|span| String::from_utf8_lossy(span.of(text.as_bytes())).into_owned())
     };
     let websocket = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n";
     assert_eq!(asked(websocket).as_deref(), Some("websocket"));
@@ -151,12 +169,22 @@ fn flags_and_numbers() {
     assert!(request(&get("TE: deflate;q=0.5 , Trailers\r\n")).0.te_trailers);
     assert!(!request(&get("TE: trailersx\r\n")).0.te_trailers);
     assert!(!request("GET / HTTP/1.0\r\nTE: trailers\r\n\r\n").0.te_trailers);
-    for name in ["If-Match", "if-none-match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Range"] {
+    for name in [
+        "If-Match",
+        "if-none-match",
+        "If-Modified-Since",
+        "If-Unmodified-Since",
+        "If-Range",
+        "Range",
+    ] {
         assert!(request(&get(&format!("{name}: x\r\n"))).0.conditional, "{name}");
     }
     assert!(!request(&get("If-Nothing: x\r\n")).0.conditional);
     let hops = |value: &str| request(&get(&format!("Max-Forwards: {value}\r\n"))).0.max_forwards;
-    assert_eq!((hops("0"), hops("10"), hops("99999999999999999999999")), (Some(0), Some(10), Some(u32::MAX)));
+    assert_eq!(
+        (hops("0"), hops("10"), hops("99999999999999999999999")),
+        (Some(0), Some(10), Some(u32::MAX))
+    );
     assert_eq!((hops("-1"), hops(""), hops("1\r\nMax-Forwards: 1")), (None, None, None));
     assert!(request(&get("Via: 1.1 x\r\nVia: 1.0 Weir (comment)\r\n")).0.is_loop);
     for (value, expected) in [
@@ -180,8 +208,12 @@ fn b11_listed_fields() {
          Authorization: a\r\nX-Forwarded-For: f\r\nVia: 1.1 v\r\nX-Real-IP: r\r\nX-Hop: 2\r\nAccept: *\r\nX-Hopp: 3\r\n",
     );
     let (_, fields) = request(&text);
-    let listed: Vec<&[u8]> =
-        fields.as_slice().iter().filter(|field| field.listed).map(|field| field.line.of(text.as_bytes())).collect();
+    let listed: Vec<&[u8]> = fields
+        .as_slice()
+        .iter()
+        .filter(|field| field.listed)
+        .map(|field| field.line.of(text.as_bytes()))
+        .collect();
     assert_eq!(listed, [&b"X-HOP: 1\r\n"[..], b"X-Hop: 2\r\n", b"Accept: *\r\n"]);
 }
 
@@ -209,7 +241,8 @@ fn statuses_of_refusals() {
 
 #[test]
 fn limits_are_exact() {
-    let tight = Limits { line_bytes_max: 14, head_bytes_max: 29, fields_max: 1, ..Limits::default() };
+    let tight =
+        Limits { line_bytes_max: 14, head_bytes_max: 29, fields_max: 1, ..Limits::default() };
     let parse = |text: &str| {
         let parsed = parse_request(text.as_bytes(), &tight, &mut Fields::default());
         parsed.map(|head| head.map(|head| head.bytes)).map_err(|fault| fault.status())
@@ -225,10 +258,28 @@ fn limits_are_exact() {
 #[test]
 fn replies_know_their_bodies() {
     let cases = [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false, ReplyBody::Length(5), Some(5), true),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            false,
+            ReplyBody::Length(5),
+            Some(5),
+            true,
+        ),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", true, ReplyBody::None, Some(5), true),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", false, ReplyBody::Chunked, None, true),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", true, ReplyBody::None, None, true),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            false,
+            ReplyBody::Chunked,
+            None,
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            true,
+            ReplyBody::None,
+            None,
+            true,
+        ),
         ("HTTP/1.1 200 OK\r\n\r\n", false, ReplyBody::UntilClose, None, false),
         ("HTTP/1.1 200 OK\r\n\r\n", true, ReplyBody::None, None, true),
         ("HTTP/1.1 204 x\r\nContent-Length: 5\r\n\r\n", false, ReplyBody::None, Some(5), true),
@@ -241,7 +292,13 @@ fn replies_know_their_bodies() {
             Some(0),
             false,
         ),
-        ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", false, ReplyBody::Length(0), Some(0), false),
+        (
+            "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+            false,
+            ReplyBody::Length(0),
+            Some(0),
+            false,
+        ),
         (
             "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n",
             false,
@@ -252,7 +309,11 @@ fn replies_know_their_bodies() {
     ];
     for (text, head, body, declared, persist) in cases {
         let parsed = reply(text, head).0;
-        assert_eq!((parsed.body, parsed.declared_length, parsed.persist), (body, declared, persist), "{text:?}");
+        assert_eq!(
+            (parsed.body, parsed.declared_length, parsed.persist),
+            (body, declared, persist),
+            "{text:?}"
+        );
     }
 }
 
@@ -262,11 +323,19 @@ fn replies_that_change_the_connection() {
     let span = reply(switching, false).0.upgrade.unwrap();
     assert_eq!(span.of(switching.as_bytes()), b"websocket");
     assert!(reply("HTTP/1.1 101 x\r\nUpgrade: websocket\r\n\r\n", false).0.upgrade.is_none());
-    assert!(reply("HTTP/1.1 200 x\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n", false).0.upgrade.is_none());
-    let auth = |value: &str| {
-        reply(&format!("HTTP/1.1 401 x\r\nWWW-Authenticate: {value}\r\nContent-Length: 0\r\n\r\n"), false)
+    assert!(
+        reply("HTTP/1.1 200 x\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n", false)
             .0
-            .connection_auth
+            .upgrade
+            .is_none()
+    );
+    let auth = |value: &str| {
+        reply(
+            &format!("HTTP/1.1 401 x\r\nWWW-Authenticate: {value}\r\nContent-Length: 0\r\n\r\n"),
+            false,
+        )
+        .0
+        .connection_auth
     };
     assert!(auth("NTLM") && auth("negotiate") && auth("Basic realm=\"a\", Negotiate abc=="));
     assert!(auth("Basic realm=\"a\"\r\nWWW-Authenticate: NTLM"));
@@ -280,7 +349,10 @@ fn e17_folded_values() {
     let input = text.as_bytes();
     let [a, b, c, _] = fields.as_slice() else { panic!("{fields:?}") };
     assert!(a.folded && b.folded && !c.folded);
-    assert_eq!((a.value.of(input), b.value.of(input), c.value.of(input)), (&b"x\r\n \t y"[..], &b"z"[..], &b"w"[..]));
+    assert_eq!(
+        (a.value.of(input), b.value.of(input), c.value.of(input)),
+        (&b"x\r\n \t y"[..], &b"z"[..], &b"w"[..])
+    );
     assert_eq!(c.name.of(input), b"C");
     assert_eq!(b.line.of(input), b"B:\r\n z\r\n  \r\n");
 }
@@ -288,16 +360,27 @@ fn e17_folded_values() {
 #[test]
 fn doubts_have_kinds() {
     let kind = |text: &str| {
-        let parsed = parse_reply(text.as_bytes(), &Limits::default(), ReplyContext::default(), &mut Fields::default());
+        let parsed = parse_reply(
+            text.as_bytes(),
+            &Limits::default(),
+            ReplyContext::default(),
+            &mut Fields::default(),
+        );
         parsed.map_err(ReplyError::kind).map(|_| ())
     };
     let answer = |more: &str| format!("HTTP/1.1 200 OK\r\n{more}\r\n");
     let both = answer("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n");
     assert_eq!(kind(&both), Err(ReplyDoubt::BothFramings));
     assert_eq!(kind(&answer("Content-Length: x\r\n")), Err(ReplyDoubt::InvalidLength));
-    assert_eq!(kind(&answer("Content-Length: 1\r\nContent-Length: 2\r\n")), Err(ReplyDoubt::InvalidLength));
+    assert_eq!(
+        kind(&answer("Content-Length: 1\r\nContent-Length: 2\r\n")),
+        Err(ReplyDoubt::InvalidLength)
+    );
     assert_eq!(kind(&answer("Transfer-Encoding: gzip\r\n")), Err(ReplyDoubt::UnknownCoding));
-    assert_eq!(kind("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), Err(ReplyDoubt::UnknownCoding));
+    assert_eq!(
+        kind("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        Err(ReplyDoubt::UnknownCoding)
+    );
     assert_eq!(kind("nonsense"), Err(ReplyDoubt::NotAnAnswer));
     assert_eq!(kind(&answer("X: a\rb\r\n")), Err(ReplyDoubt::NotAnAnswer));
 }
@@ -337,7 +420,9 @@ fn scratch_is_reused() {
 
 #[test]
 fn a_complete_head_is_found_again() {
-    for head in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
+    for head in
+        [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"]
+    {
         let input = [head, b"GET / HTTP/1.1\r\n"].concat();
         let mut scan = HeadScan::default();
         for known in [head.len(), head.len(), input.len()] {
@@ -364,14 +449,16 @@ fn raw_targets_hide_no_other_fault() {
     ] {
         let judge = |input: &[u8]| {
             let encoded = encode_target(input, &limits)?.expect("a whole line");
-            parse_request(&encoded.bytes, &limits, &mut Fields::default()).map(|head| head.map(|head| head.bytes))
+            parse_request(&encoded.bytes, &limits, &mut Fields::default())
+                .map(|head| head.map(|head| head.bytes))
         };
         let at_once = judge(text.as_bytes()).expect_err(&text);
         let mut scan = HeadScan::default();
-        let found = (0..=text.len()).find_map(|at| match scan.find(&text.as_bytes()[..at], &limits) {
-            Ok(None) => None,
-            found => Some(found),
-        });
+        let found =
+            (0..=text.len()).find_map(|at| match scan.find(&text.as_bytes()[..at], &limits) {
+                Ok(None) => None,
+                found => Some(found),
+            });
         // For a head that is complete and only then found too long, the parser reports the error.
         let in_pieces = match found.expect("an end or an error") {
             Ok(_) => judge(text.as_bytes()).expect_err(&text),
@@ -397,10 +484,14 @@ fn a_query_without_a_path_gets_one() {
         let encoded = encode_target(text.as_bytes(), &Limits::default()).unwrap().unwrap();
         let head = parse(&encoded.bytes).unwrap().unwrap();
         assert_eq!(String::from_utf8_lossy(head.path.of(&encoded.bytes)), path);
-        assert_eq!((head.bytes - encoded.added, encoded.is_raw), (text.len() - 1, !target.is_ascii()));
+        assert_eq!(
+            (head.bytes - encoded.added, encoded.is_raw),
+            (text.len() - 1, !target.is_ascii())
+        );
         let mut scan = HeadScan::default();
-        let ends: Vec<_> =
-            (0..text.len() - 1).map(|at| scan.find(&text.as_bytes()[..at], &Limits::default())).collect();
+        let ends: Vec<_> = (0..text.len() - 1)
+            .map(|at| scan.find(&text.as_bytes()[..at], &Limits::default()))
+            .collect();
         assert!(ends.iter().all(|end| *end == Ok(None)), "{text}: {ends:?}");
         assert_eq!(scan.find(text.as_bytes(), &Limits::default()), Ok(Some(text.len() - 1)));
     }
@@ -420,7 +511,9 @@ fn a_query_without_a_path_gets_one() {
 fn only_the_head_is_copied_to_encode_its_target() {
     let head = "\r\nGET /é?ü HTTP/1.1\r\nHost: a\r\n\r\n";
     for behind in ["", "G", &head.repeat(100)] {
-        let encoded = encode_target(format!("{head}{behind}").as_bytes(), &Limits::default()).unwrap().unwrap();
+        let encoded = encode_target(format!("{head}{behind}").as_bytes(), &Limits::default())
+            .unwrap()
+            .unwrap();
         assert_eq!((encoded.added, encoded.bytes.len()), (8, head.len() + 8 + behind.len().min(1)));
     }
     let endless = format!("GET /é HTTP/1.1\r\nX: {}", "x".repeat(100_000));

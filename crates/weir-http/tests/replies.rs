@@ -43,7 +43,14 @@ fn rows() -> Vec<(&'static str, ReplyContext, Vec<Found>)> {
         (
             "HTTP/1.1 204 No\r\n\r\nHTTP/1.1 304 No\r\nContent-Length: 7\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
             GET,
-            vec![head(204, None, 0), end(""), head(304, None, 1), end(""), head(204, None, 0), end("")],
+            vec![
+                head(204, None, 0),
+                end(""),
+                head(304, None, 1),
+                end(""),
+                head(204, None, 0),
+                end(""),
+            ],
         ),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -53,7 +60,13 @@ fn rows() -> Vec<(&'static str, ReplyContext, Vec<Found>)> {
         (
             "HTTP/1.1 100 Go\r\n\r\nHTTP/1.1 103 Hints\r\nLink: a\r\nLink: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
             GET,
-            vec![head(100, None, 0), head(103, None, 2), head(200, Length(1), 1), data("x"), end("")],
+            vec![
+                head(100, None, 0),
+                head(103, None, 2),
+                head(200, Length(1), 1),
+                data("x"),
+                end(""),
+            ],
         ),
         (
             "HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
@@ -86,14 +99,22 @@ fn every_truncation_and_every_split_say_the_same() {
                 let part = &text.as_bytes()[..length];
                 let heard = whole(part, &reader, context);
                 assert!(is_prefix(&heard.found, &expected), "{text} up to {length}: {heard:?}");
-                assert_eq!(read_replies(part, reader.clone(), context, 1..=length), heard, "{text} up to {length}");
+                assert_eq!(
+                    read_replies(part, reader.clone(), context, 1..=length),
+                    heard,
+                    "{text} up to {length}"
+                );
                 for cut in 0..length {
-                    let pieces = read_replies(part, reader.clone(), context, [cut, length].into_iter());
+                    let pieces =
+                        read_replies(part, reader.clone(), context, [cut, length].into_iter());
                     assert_eq!(pieces, heard, "{text} up to {length}, cut at {cut}");
                 }
             }
             // A judging reader keeps no trailers.
-            expected.iter_mut().filter(|found| matches!(found, Found::End(_))).for_each(|found| *found = end(""));
+            expected
+                .iter_mut()
+                .filter(|found| matches!(found, Found::End(_)))
+                .for_each(|found| *found = end(""));
         }
     }
 }
@@ -125,8 +146,12 @@ fn write(replies: &[(Framed, String)]) -> (String, Vec<Found>) {
         let length = body.len();
         match framed {
             Framed::Interim => text += "HTTP/1.1 103 Hints\r\nLink: a\r\n\r\n",
-            Framed::Bodyless => text += &format!("HTTP/1.1 304 No\r\nContent-Length: {length}\r\n\r\n"),
-            Framed::Length => text += &format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"),
+            Framed::Bodyless => {
+                text += &format!("HTTP/1.1 304 No\r\nContent-Length: {length}\r\n\r\n")
+            }
+            Framed::Length => {
+                text += &format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")
+            }
             Framed::Chunked => {
                 text += "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
                 for piece in body.as_bytes().chunks(7) {
@@ -174,7 +199,8 @@ fn smoke_replies() {
     let seeds: Vec<Vec<u8>> = corpus::replies().into_iter().map(|case| case.input).collect();
     seeds.iter().filter(|seed| seed.len() < 4096).for_each(|seed| fuzzing::replies(seed));
     let short = seeds.into_iter().filter(|seed| seed.len() < 400);
-    let seeds: Vec<Vec<u8>> = short.chain(rows().into_iter().map(|(text, ..)| text.as_bytes().to_vec())).collect();
+    let seeds: Vec<Vec<u8>> =
+        short.chain(rows().into_iter().map(|(text, ..)| text.as_bytes().to_vec())).collect();
     let mut mutator = Mutator::new(4);
     for _ in 0..3_000 {
         fuzzing::replies(&mutator.next(&seeds));
@@ -205,7 +231,8 @@ fn who_judges_finds_faults_at_once() {
 
 #[test]
 fn only_who_passes_replies_on_drops_trailers() {
-    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHost: a\r\nA: b\r\n\r\n";
+    let chunked =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHost: a\r\nA: b\r\n\r\n";
     let refused = Some(Found::Fault("a trailer that may not be one".to_owned()));
     assert_eq!(said(&[chunked]), [Some(end("A: b\r\n")), refused]);
 }
@@ -215,7 +242,8 @@ fn only_who_passes_replies_on_drops_trailers() {
 #[test]
 fn b10_the_search_never_goes_back() {
     let text = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(20_000));
-    let (limits, mut fields, mut reader) = (Limits::default(), Fields::default(), ReplyReader::default());
+    let (limits, mut fields, mut reader) =
+        (Limits::default(), Fields::default(), ReplyReader::default());
     let mut input = Vec::new();
     for (at, &byte) in text.as_bytes()[..text.len() - 1].iter().enumerate() {
         input.push(byte);
@@ -229,12 +257,21 @@ fn b10_the_search_never_goes_back() {
 
 #[test]
 fn other_protocols_have_no_end() {
-    let (limits, mut fields, mut reader) = (Limits::default(), Fields::default(), ReplyReader::default());
+    let (limits, mut fields, mut reader) =
+        (Limits::default(), Fields::default(), ReplyReader::default());
     assert!(reader.awaits_head() && !reader.is_switched());
     assert_eq!(reader.body_left(), Some(0));
     reader.switch();
-    assert!(reader.is_switched() && !reader.awaits_head() && !reader.is_complete() && !reader.ends_by_close());
-    assert_eq!((reader.body_left(), reader.take_oddities(), reader.trailers().is_empty()), (None, None, true));
+    assert!(
+        reader.is_switched()
+            && !reader.awaits_head()
+            && !reader.is_complete()
+            && !reader.ends_by_close()
+    );
+    assert_eq!(
+        (reader.body_left(), reader.take_oddities(), reader.trailers().is_empty()),
+        (None, None, true)
+    );
     let mut at = 2;
     let part = reader.read(b"..HTTP/1.1 200 OK\r\n", &mut at, HEAD, &limits, &mut fields);
     assert!(matches!(part, Ok(ReplyPart::Data { start: 2, end: 19 })) && at == 19, "{part:?}");

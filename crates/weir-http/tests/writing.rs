@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use weir_http::{
-    Fields, Forwarded, Framing, Limits, Persistence, ReplyContext, ReplyParts, RequestEdits, Trailers,
-    encode_chunk_head, encode_error_reply, encode_last_chunk, encode_reply_head, encode_request, finish_reply_head,
-    parse_reply, parse_request, reason,
+    Fields, Forwarded, Framing, Limits, Persistence, ReplyContext, ReplyParts, RequestEdits,
+    Trailers, encode_chunk_head, encode_error_reply, encode_last_chunk, encode_reply_head,
+    encode_request, finish_reply_head, parse_reply, parse_request, reason,
 };
 
 fn edits() -> RequestEdits<'static> {
@@ -44,7 +44,8 @@ fn get(more: &str) -> String {
 /// Returns the text between Host and the empty line.
 fn fields_of(more: &str, edits: &RequestEdits<'_>) -> String {
     let out = request(&get(more), edits);
-    let rest = out.strip_prefix("GET /p HTTP/1.1\r\nHost: h\r\n").unwrap_or_else(|| panic!("{out}"));
+    let rest =
+        out.strip_prefix("GET /p HTTP/1.1\r\nHost: h\r\n").unwrap_or_else(|| panic!("{out}"));
     rest.strip_suffix("\r\n").unwrap().to_owned()
 }
 
@@ -54,7 +55,10 @@ fn host_comes_first_and_order_stays() {
         request("POST /x HTTP/1.0\r\nA: 1\r\nhost: a\r\nb:2\r\nC:  3 \r\n\r\n", &edits()),
         "POST /p HTTP/1.1\r\nHost: h\r\nA: 1\r\nb:2\r\nC:  3 \r\n\r\n"
     );
-    assert_eq!(request(&get(""), &RequestEdits { path: b"", ..edits() }), "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(
+        request(&get(""), &RequestEdits { path: b"", ..edits() }),
+        "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+    );
 }
 
 #[test]
@@ -63,10 +67,14 @@ fn hop_by_hop_fields_stay_behind() {
         Proxy-Authorization: x\r\nProxy-Authentication-Info: x\r\nProxy: x\r\nTE: trailers\r\nTrailer: x\r\n\
         Upgrade: websocket\r\nExpect: 100-continue\r\nHTTP2-Settings: x\r\nA_b: 1\r\n";
     assert_eq!(fields_of(removed, &edits()), "");
-    let between: String = removed.split_inclusive("\r\n").map(|line| format!("K: 1\r\n{line}")).collect();
+    let between: String =
+        removed.split_inclusive("\r\n").map(|line| format!("K: 1\r\n{line}")).collect();
     let count = removed.matches("\r\n").count();
     assert_eq!(fields_of(&between, &edits()), "K: 1\r\n".repeat(count));
-    assert_eq!(fields_of("A_b: 1\r\n", &RequestEdits { underscores: true, ..edits() }), "A_b: 1\r\n");
+    assert_eq!(
+        fields_of("A_b: 1\r\n", &RequestEdits { underscores: true, ..edits() }),
+        "A_b: 1\r\n"
+    );
 }
 
 /// Where names with `_` pass, those that a server may take for a field that only weir sets are
@@ -95,7 +103,11 @@ fn an_underscore_is_no_way_around() {
             assert_eq!(fields_of(&format!("{name}: 6\r\n"), &lax), said, "{name}");
         }
         for name in ["X_Forwarded", "X_Other", "_", "Cookie_2"] {
-            assert_eq!(fields_of(&format!("{name}: 6\r\n"), &lax), format!("{name}: 6\r\n{said}"), "{name}");
+            assert_eq!(
+                fields_of(&format!("{name}: 6\r\n"), &lax),
+                format!("{name}: 6\r\n{said}"),
+                "{name}"
+            );
         }
     }
 }
@@ -118,12 +130,19 @@ fn what_a_client_says_about_forwarding_may_pass() {
 /// are dropped.
 #[test]
 fn certificates_are_said_by_whoever_has_judged_them() {
-    let said = "Client-Cert: :AA==:\r\nclient-cert-chain: :AA==:\r\nX: 1\r\nConnection: Client-Cert\r\n";
-    assert_eq!(fields_of(said, &edits()), "Client-Cert: :AA==:\r\nclient-cert-chain: :AA==:\r\nX: 1\r\n");
+    let said =
+        "Client-Cert: :AA==:\r\nclient-cert-chain: :AA==:\r\nX: 1\r\nConnection: Client-Cert\r\n";
+    assert_eq!(
+        fields_of(said, &edits()),
+        "Client-Cert: :AA==:\r\nclient-cert-chain: :AA==:\r\nX: 1\r\n"
+    );
     let judging = RequestEdits { judges_clients: true, underscores: true, ..edits() };
     assert_eq!(fields_of(said, &judging), "X: 1\r\n");
     let extra: &[(&[u8], &[u8])] = &[(b"Client-Cert", b":BB==:")];
-    assert_eq!(fields_of(said, &RequestEdits { extra, ..judging }), "X: 1\r\nClient-Cert: :BB==:\r\n");
+    assert_eq!(
+        fields_of(said, &RequestEdits { extra, ..judging }),
+        "X: 1\r\nClient-Cert: :BB==:\r\n"
+    );
     assert_eq!(fields_of("Client_Cert: 1\r\nclient_cert-chain: 1\r\n", &judging), "");
 }
 
@@ -135,7 +154,10 @@ fn fields_that_are_removed_and_added() {
     let added: &[(&[u8], &[u8])] = &[(b"X-Gone", b"mine"), (b"A", b"2"), (b"A", b"3")];
     let edits = RequestEdits { removed, added, underscores: true, ..edits() };
     let came = "Cookie: a\r\nA: 1\r\nx-gone: 1\r\nX_Gone: 1\r\nX-Gone2: 1\r\nCOOKIE: b\r\nB: 1\r\n";
-    assert_eq!(fields_of(came, &edits), "A: 1\r\nX-Gone2: 1\r\nB: 1\r\nX-Gone: mine\r\nA: 2\r\nA: 3\r\n");
+    assert_eq!(
+        fields_of(came, &edits),
+        "A: 1\r\nX-Gone2: 1\r\nB: 1\r\nX-Gone: mine\r\nA: 2\r\nA: 3\r\n"
+    );
 }
 
 #[test]
@@ -148,7 +170,10 @@ fn unreadable_hop_counts_stay_behind() {
 #[test]
 fn one_framing_field() {
     let text = "Content-Length: 005\r\n";
-    assert_eq!(fields_of(text, &RequestEdits { framing: Framing::Length(5), ..edits() }), "Content-Length: 5\r\n");
+    assert_eq!(
+        fields_of(text, &RequestEdits { framing: Framing::Length(5), ..edits() }),
+        "Content-Length: 5\r\n"
+    );
     let chunked = RequestEdits { framing: Framing::Chunked, ..edits() };
     assert_eq!(fields_of(text, &chunked), "Transfer-Encoding: chunked\r\n");
     assert_eq!(fields_of("Transfer-Encoding: chunked\r\n", &edits()), "");
@@ -173,7 +198,10 @@ fn upgrade_and_te() {
     let te = RequestEdits { te_trailers: true, ..edits() };
     assert_eq!(fields_of(text, &te), "Connection: TE\r\nTE: trailers\r\n");
     let both = RequestEdits { te_trailers: true, ..upgrade };
-    assert_eq!(fields_of(text, &both), "Connection: upgrade, TE\r\nUpgrade: websocket\r\nTE: trailers\r\n");
+    assert_eq!(
+        fields_of(text, &both),
+        "Connection: upgrade, TE\r\nUpgrade: websocket\r\nTE: trailers\r\n"
+    );
 }
 
 #[test]
@@ -182,10 +210,16 @@ fn via_is_appended_with_the_version_received() {
     let passed = RequestEdits { cdn_loop: us, ..edits() };
     assert_eq!(fields_of("CDN-Loop: x;v=1\r\n", &passed), "CDN-Loop: x;v=1\r\nCDN-Loop: weir\r\n");
     let listed = "Connection: CDN-Loop\r\nCDN-Loop: x\r\n";
-    assert_eq!(fields_of(listed, &passed), "CDN-Loop: x\r\nCDN-Loop: weir\r\n", "no client has it removed");
+    assert_eq!(
+        fields_of(listed, &passed),
+        "CDN-Loop: x\r\nCDN-Loop: weir\r\n",
+        "no client has it removed"
+    );
     let via = RequestEdits { via: us, ..edits() };
     assert_eq!(fields_of("Via: 1.1 x\r\n", &via), "Via: 1.1 x\r\nVia: 1.1 weir\r\n");
-    assert!(request("GET / HTTP/1.0\r\nHost: a\r\n\r\n", &via).ends_with("\r\nVia: 1.0 weir\r\n\r\n"));
+    assert!(
+        request("GET / HTTP/1.0\r\nHost: a\r\n\r\n", &via).ends_with("\r\nVia: 1.0 weir\r\n\r\n")
+    );
 }
 
 const CLAIMS: &str = "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: , 2.2.2.2 ,3.3.3.3\r\nX-Forwarded-Proto: https\r\n\
@@ -234,7 +268,8 @@ fn extra_fields_replace_those_of_the_client() {
 fn reply(text: &str, via: bool) -> String {
     let mut fields = Fields::default();
     let context = ReplyContext::default();
-    let head = parse_reply(text.as_bytes(), &Limits::default(), context, &mut fields).unwrap().unwrap();
+    let head =
+        parse_reply(text.as_bytes(), &Limits::default(), context, &mut fields).unwrap().unwrap();
     let mut out = Vec::new();
     let parts = ReplyParts::received(text.as_bytes(), &head, &fields);
     encode_reply_head(&mut out, &parts, via.then(weir_http::Pseudonym::default), None);
@@ -248,7 +283,10 @@ fn reply_heads() {
     let kept = "Server: x\r\nSet-Cookie: a\r\nA_b: 1\r\nDate: d\r\n";
     assert_eq!(reply(text, false), format!("HTTP/1.1 404 Nope\r\n{kept}"));
     assert_eq!(reply(text, true), format!("HTTP/1.1 404 Nope\r\n{kept}Via: 1.0 weir\r\n"));
-    assert_eq!(reply("HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n", false), "HTTP/1.1 200 \r\n");
+    assert_eq!(
+        reply("HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n", false),
+        "HTTP/1.1 200 \r\n"
+    );
 }
 
 /// docs/hostile.md E17: faults that the RFC requires a proxy to repair.
@@ -272,7 +310,10 @@ fn reply_ends() {
         finish(Framing::Length(0), Persistence::KeepAlive),
         "Content-Length: 0\r\nConnection: keep-alive\r\n\r\n"
     );
-    assert_eq!(finish(Framing::Chunked, Persistence::Close), "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+    assert_eq!(
+        finish(Framing::Chunked, Persistence::Close),
+        "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    );
     assert_eq!(
         finish(Framing::None, Persistence::Upgrade(b"websocket")),
         "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"

@@ -12,11 +12,12 @@ use std::collections::HashMap;
 use std::io;
 
 use weir_io::{
-    Class, Completion, Driver, DriverKind, Epoll, Event, IoChoice, Options, Payload, Receive, Socket, Uring,
-    bind_listener, choose,
+    Class, Completion, Driver, DriverKind, Epoll, Event, IoChoice, Options, Payload, Receive,
+    Socket, Uring, bind_listener, choose,
 };
 
-const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Type: text/plain\r\n\r\nok\n";
+const REPLY: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Type: text/plain\r\n\r\nok\n";
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const LISTENER: u64 = 1;
 const CONNECTION: u64 = 2;
@@ -34,8 +35,12 @@ fn main() -> Result<(), String> {
     eprintln!("{found}");
     let address = address.parse().map_err(|error| format!("{address}: {error}"))?;
     let result = match found.driver {
-        DriverKind::Uring => Uring::new(Options::default()).and_then(|driver| serve(driver, address)),
-        DriverKind::Epoll => Epoll::new(Options::default()).and_then(|driver| serve(driver, address)),
+        DriverKind::Uring => {
+            Uring::new(Options::default()).and_then(|driver| serve(driver, address))
+        }
+        DriverKind::Epoll => {
+            Epoll::new(Options::default()).and_then(|driver| serve(driver, address))
+        }
     };
     result.map_err(|error| error.to_string())
 }
@@ -105,7 +110,8 @@ impl<D: Driver> Server<D> {
         for _ in 0..heads {
             reply.extend_from_slice(REPLY);
         }
-        connection.close |= heads > 0 && bytes.windows(17).any(|window| window == b"Connection: close");
+        connection.close |=
+            heads > 0 && bytes.windows(17).any(|window| window == b"Connection: close");
         if connection.sending {
             connection.waiting = reply;
         } else {

@@ -21,7 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_io::{Class, Completion, Driver, Epoll, Event, Options, Payload, Receive, Socket, Uring, bind_listener};
+use weir_io::{
+    Class, Completion, Driver, Epoll, Event, Options, Payload, Receive, Socket, Uring,
+    bind_listener,
+};
 
 /// Windows of 200 ms that are measured. Other load on the machine makes a window more expensive,
 /// never cheaper: so the best window is printed as well.
@@ -37,10 +40,12 @@ fn main() -> Result<(), String> {
     let result = match words[..] {
         ["compare"] => compare(),
         ["serve", listen, connect, "uring", way] => Uring::new(options(way)).and_then(|driver| {
-            Forwarder::new(driver, address(listen)?, address(connect)?, way).and_then(Forwarder::run)
+            Forwarder::new(driver, address(listen)?, address(connect)?, way)
+                .and_then(Forwarder::run)
         }),
         ["serve", listen, connect, "epoll", way] => Epoll::new(options(way)).and_then(|driver| {
-            Forwarder::new(driver, address(listen)?, address(connect)?, way).and_then(Forwarder::run)
+            Forwarder::new(driver, address(listen)?, address(connect)?, way)
+                .and_then(Forwarder::run)
         }),
         ["load", proxy, sink, process] => load(proxy, sink, process, None, 1),
         ["load", proxy, sink, process, bytes] => load(proxy, sink, process, bytes.parse().ok(), 1),
@@ -53,7 +58,8 @@ fn main() -> Result<(), String> {
 }
 
 fn address(text: &str) -> io::Result<SocketAddr> {
-    text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{text} is no address")))
+    text.parse()
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{text} is no address")))
 }
 
 fn options(way: &str) -> Options {
@@ -73,8 +79,10 @@ fn compare() -> io::Result<()> {
         for way in WAYS {
             let (proxy, sink) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1));
             port += 2;
-            let child =
-                Command::new(&program).args(["serve", &proxy, &sink, driver, way]).stdin(Stdio::null()).spawn()?;
+            let child = Command::new(&program)
+                .args(["serve", &proxy, &sink, driver, way])
+                .stdin(Stdio::null())
+                .spawn()?;
             let child = Ended(child);
             let process = child.0.id().to_string();
             println!("{driver} {way}");
@@ -103,7 +111,13 @@ impl Drop for Ended {
 // The load.
 
 /// Measures a forwarder for a few seconds and prints a line.
-fn load(proxy: &str, sink: &str, process: &str, message: Option<usize>, connections: usize) -> io::Result<()> {
+fn load(
+    proxy: &str,
+    sink: &str,
+    process: &str,
+    message: Option<usize>,
+    connections: usize,
+) -> io::Result<()> {
     let listener = TcpListener::bind(sink)?;
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut pairs = Vec::new();
@@ -122,7 +136,8 @@ fn load(proxy: &str, sink: &str, process: &str, message: Option<usize>, connecti
         std::thread::sleep(Duration::from_millis(300));
         let (mut rates, mut costs) = (Vec::new(), Vec::new());
         for _ in 0..WINDOWS {
-            let (start, before, spent) = (Instant::now(), received.load(Ordering::Relaxed), spent(process)?);
+            let (start, before, spent) =
+                (Instant::now(), received.load(Ordering::Relaxed), spent(process)?);
             std::thread::sleep(Duration::from_millis(200));
             let bytes = (received.load(Ordering::Relaxed) - before).max(1) as f64;
             let cpu = self::spent(process)? - spent;
@@ -134,12 +149,19 @@ fn load(proxy: &str, sink: &str, process: &str, message: Option<usize>, connecti
         costs.sort_by(f64::total_cmp);
         let (rate, cost, least) = (rates[WINDOWS / 2], costs[WINDOWS / 2], costs[0]);
         match message {
-            None => println!("full      {:5.2} GB/s  {:.3} s/GB, at best {:.3}", rate / 1e9, cost * 1e9, least * 1e9),
+            None => println!(
+                "full      {:5.2} GB/s  {:.3} s/GB, at best {:.3}",
+                rate / 1e9,
+                cost * 1e9,
+                least * 1e9
+            ),
             Some(size) => {
                 let bytes = size as f64;
                 let (cost, least) = (cost * bytes * 1e6, least * bytes * 1e6);
                 let rate = rate / bytes;
-                println!("{size:7} B x {connections} {rate:6.0} messages/s  {cost:.1} us each, at best {least:.1}");
+                println!(
+                    "{size:7} B x {connections} {rate:6.0} messages/s  {cost:.1} us each, at best {least:.1}"
+                );
             }
         }
         Ok(())
@@ -151,7 +173,9 @@ fn connect_patiently(proxy: &str) -> io::Result<TcpStream> {
     let start = Instant::now();
     loop {
         match TcpStream::connect(proxy) {
-            Err(_) if start.elapsed() < Duration::from_secs(5) => std::thread::sleep(Duration::from_millis(10)),
+            Err(_) if start.elapsed() < Duration::from_secs(5) => {
+                std::thread::sleep(Duration::from_millis(10))
+            }
             result => return result,
         }
     }
@@ -173,7 +197,8 @@ fn absorb(sink: &mut TcpStream, received: &AtomicU64, message: Option<usize>) {
     let mut total = 0;
     loop {
         // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer (tcp(7)).
-        let taken = unsafe { libc::recv(sink.as_raw_fd(), std::ptr::null_mut(), 1 << 20, libc::MSG_TRUNC) };
+        let taken =
+            unsafe { libc::recv(sink.as_raw_fd(), std::ptr::null_mut(), 1 << 20, libc::MSG_TRUNC) };
         if taken <= 0 {
             return;
         }
@@ -191,7 +216,9 @@ fn spent(process: &str) -> io::Result<f64> {
     let all = std::fs::read_dir(format!("/proc/{process}/task"))?.count();
     // Of the first thread, in nanoseconds; a forwarder with more threads is counted in ticks.
     if all == 1 {
-        return Ok(stat.split(' ').next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0) / 1e9);
+        return Ok(
+            stat.split(' ').next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
+        );
     }
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -221,7 +248,12 @@ struct Forwarder<D> {
 }
 
 impl<D: Driver> Forwarder<D> {
-    fn new(mut driver: D, listen: SocketAddr, connect: SocketAddr, way: &str) -> io::Result<Forwarder<D>> {
+    fn new(
+        mut driver: D,
+        listen: SocketAddr,
+        connect: SocketAddr,
+        way: &str,
+    ) -> io::Result<Forwarder<D>> {
         driver.listen(bind_listener(listen, 128)?, 0)?;
         let relay = matches!(way, "relay" | "copy");
         Ok(Forwarder { driver, connect, relay, peers: HashMap::new(), to: HashMap::new() })
@@ -257,7 +289,10 @@ impl<D: Driver> Forwarder<D> {
                 let Some(&other) = self.peers.get(&socket) else { return Ok(()) };
                 self.pass_on(other, |to| to.sending = false);
             }
-            Event::Connected(Err(_)) | Event::Sent { .. } | Event::ReceiveFailed(_) | Event::RelayEnded { .. } => {
+            Event::Connected(Err(_))
+            | Event::Sent { .. }
+            | Event::ReceiveFailed(_)
+            | Event::RelayEnded { .. } => {
                 self.close(socket);
             }
             Event::AcceptFailed(error) => return Err(error),

@@ -18,7 +18,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::driver::{
-    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Payload, Receive, Relayed, Socket,
+    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Payload,
+    Receive, Relayed, Socket,
 };
 use crate::driver::{Token, Waker};
 use crate::proxy_header::{PROXY_HEADER_BYTES_MAX, ProxyHeader};
@@ -99,7 +100,11 @@ impl<D: Driver> Announced<D> {
             (Some(known), balancers) => known.balancers = balancers,
             (None, None) => {}
             (None, balancers) => {
-                let token = self.tokens.iter().find(|(socket, _)| *socket == listener).map_or(0, |(_, token)| *token);
+                let token = self
+                    .tokens
+                    .iter()
+                    .find(|(socket, _)| *socket == listener)
+                    .map_or(0, |(_, token)| *token);
                 self.listeners.push(Listener { socket: listener, token, balancers });
             }
         }
@@ -123,7 +128,9 @@ impl<D: Driver> Announced<D> {
     }
 
     fn take(&mut self, socket: Socket) -> Option<State> {
-        self.waiting.get(&socket.index).filter(|waiting| waiting.generation == socket.generation)?;
+        self.waiting
+            .get(&socket.index)
+            .filter(|waiting| waiting.generation == socket.generation)?;
         self.waiting.remove(&socket.index).map(|waiting| waiting.state)
     }
 
@@ -132,7 +139,10 @@ impl<D: Driver> Announced<D> {
     }
 
     fn rest(&mut self, socket: Socket) -> Option<(&mut Token, &mut Receive)> {
-        let waiting = self.waiting.get_mut(&socket.index).filter(|waiting| waiting.generation == socket.generation)?;
+        let waiting = self
+            .waiting
+            .get_mut(&socket.index)
+            .filter(|waiting| waiting.generation == socket.generation)?;
         match &mut waiting.state {
             State::Rest { token, want, .. } => Some((token, want)),
             _ => None,
@@ -142,7 +152,11 @@ impl<D: Driver> Announced<D> {
     /// A connection is closed: drops the state that was kept for it.
     fn forget(&mut self, socket: Socket) {
         self.take(socket);
-        if self.destinations.get(&socket.index).is_some_and(|(generation, _)| *generation == socket.generation) {
+        if self
+            .destinations
+            .get(&socket.index)
+            .is_some_and(|(generation, _)| *generation == socket.generation)
+        {
             self.destinations.remove(&socket.index);
         }
     }
@@ -154,7 +168,9 @@ impl<D: Driver> Announced<D> {
         }
         if let Event::Accepted { socket, peer } = completion.event {
             let listener = self.listeners.iter().find(|known| known.socket == completion.socket);
-            let Some(balancers) = listener.and_then(|listener| listener.balancers.clone()) else { return true };
+            let Some(balancers) = listener.and_then(|listener| listener.balancers.clone()) else {
+                return true;
+            };
             self.begin(socket, completion.socket, peer, &balancers);
             return false;
         }
@@ -179,7 +195,9 @@ impl<D: Driver> Announced<D> {
             }
             Some(State::Preface { bytes }) => {
                 let event = std::mem::replace(&mut completion.event, Event::Woken);
-                let Some(seen) = self.preface(completion.socket, bytes, event) else { return false };
+                let Some(seen) = self.preface(completion.socket, bytes, event) else {
+                    return false;
+                };
                 completion.event = seen;
                 true
             }
@@ -256,7 +274,11 @@ impl<D: Driver> Announced<D> {
                 if let Some(destination) = header.destination {
                     self.destinations.insert(socket.index, (socket.generation, destination));
                 }
-                let token = self.listeners.iter().find(|known| known.socket == listener).map_or(0, |known| known.token);
+                let token = self
+                    .listeners
+                    .iter()
+                    .find(|known| known.socket == listener)
+                    .map_or(0, |known| known.token);
                 let event = Event::Accepted { socket, peer: header.client.unwrap_or(peer) };
                 Some(Completion { token, socket: listener, event })
             }
@@ -279,7 +301,11 @@ impl<D: Driver> Announced<D> {
         for socket in std::mem::take(&mut self.ready) {
             match self.take(socket) {
                 Some(State::Rest { token, bytes, want }) if want != Receive::Off => {
-                    into.push(Completion { token, socket, event: Event::Received(RecvBuf::from_vec(bytes)) });
+                    into.push(Completion {
+                        token,
+                        socket,
+                        event: Event::Received(RecvBuf::from_vec(bytes)),
+                    });
                     if matches!(want, Receive::Many(_)) {
                         self.inner.receive(socket, want);
                     }
@@ -293,7 +319,9 @@ impl<D: Driver> Announced<D> {
     /// Closes the connections with headers that have taken too long.
     fn expire(&mut self) {
         let now_us = self.inner.now_us();
-        while let Some(&(until_us, index, generation)) = self.deadlines.first().filter(|(at_us, ..)| *at_us <= now_us) {
+        while let Some(&(until_us, index, generation)) =
+            self.deadlines.first().filter(|(at_us, ..)| *at_us <= now_us)
+        {
             let socket = Socket { index, generation };
             self.refused += 1;
             self.take(socket);
@@ -305,7 +333,8 @@ impl<D: Driver> Announced<D> {
     fn close_listener(&mut self, listener: Socket) {
         self.tokens.retain(|(socket, _)| *socket != listener);
         self.listeners.retain(|known| known.socket != listener);
-        let is_its = |state: &State| matches!(state, State::Header { listener: of, .. } if *of == listener);
+        let is_its =
+            |state: &State| matches!(state, State::Header { listener: of, .. } if *of == listener);
         let all = self.waiting.iter().filter(|(_, waiting)| is_its(&waiting.state));
         let names: Vec<Socket> =
             all.map(|(&index, waiting)| Socket { index, generation: waiting.generation }).collect();
@@ -352,7 +381,12 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.set_backlog(listener, backlog);
     }
 
-    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_by(
+        &mut self,
+        way: Outbound<'_>,
+        to: SocketAddr,
+        token: Token,
+    ) -> io::Result<Socket> {
         self.inner.connect_by(way, to, token)
     }
 
@@ -367,9 +401,14 @@ impl<D: Driver> Driver for Announced<D> {
     /// Not released: a connection with bytes left behind its header, and one whose header has named
     /// the destination of its client.
     fn release(&mut self, socket: Socket) -> bool {
-        let waits = self.waiting.get(&socket.index).is_some_and(|waiting| waiting.generation == socket.generation);
-        let is_told =
-            self.destinations.get(&socket.index).is_some_and(|(generation, _)| *generation == socket.generation);
+        let waits = self
+            .waiting
+            .get(&socket.index)
+            .is_some_and(|waiting| waiting.generation == socket.generation);
+        let is_told = self
+            .destinations
+            .get(&socket.index)
+            .is_some_and(|(generation, _)| *generation == socket.generation);
         let goes = !waits && !is_told && self.inner.release(socket);
         if goes {
             self.forget(socket);
@@ -428,7 +467,10 @@ impl<D: Driver> Driver for Announced<D> {
 
     fn relayed(&self, socket: Socket) -> Option<Relayed> {
         let mut moved = self.inner.relayed(socket)?;
-        let waiting = self.waiting.get(&socket.index).filter(|waiting| waiting.generation == socket.generation);
+        let waiting = self
+            .waiting
+            .get(&socket.index)
+            .filter(|waiting| waiting.generation == socket.generation);
         if let Some(Waiting { state: State::Ahead { bytes }, .. }) = waiting {
             moved.a_to_b += bytes;
         }
@@ -449,7 +491,10 @@ impl<D: Driver> Driver for Announced<D> {
     fn streams(&self) -> Vec<Socket> {
         let mut streams = self.inner.streams();
         let is_hidden = |socket: &Socket| {
-            let waiting = self.waiting.get(&socket.index).filter(|waiting| waiting.generation == socket.generation);
+            let waiting = self
+                .waiting
+                .get(&socket.index)
+                .filter(|waiting| waiting.generation == socket.generation);
             waiting.is_some_and(|waiting| matches!(waiting.state, State::Header { .. }))
         };
         streams.retain(|socket| !is_hidden(socket));
@@ -466,7 +511,10 @@ impl<D: Driver> Driver for Announced<D> {
 
     /// For an announced client, the destination that its balancer names.
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
-        let told = self.destinations.get(&socket.index).filter(|(generation, _)| *generation == socket.generation);
+        let told = self
+            .destinations
+            .get(&socket.index)
+            .filter(|(generation, _)| *generation == socket.generation);
         told.map(|(_, address)| *address).or_else(|| self.inner.destination(socket))
     }
 
@@ -500,7 +548,9 @@ impl<D: Driver> Driver for Announced<D> {
         let is_begun = |state: &State| matches!(state, State::Header { listener: of, bytes, .. } if *of == listener && !bytes.is_empty());
         let begun = self.waiting.values().filter(|waiting| is_begun(&waiting.state)).count() as u32;
         match self.inner.accept_queue(listener) {
-            Some(queue) => Some(AcceptQueue { waiting: queue.waiting.saturating_add(begun), ..queue }),
+            Some(queue) => {
+                Some(AcceptQueue { waiting: queue.waiting.saturating_add(begun), ..queue })
+            }
             // The listener was handed over.
             None if begun > 0 => Some(AcceptQueue { waiting: begun, ..AcceptQueue::default() }),
             None => None,
@@ -513,8 +563,13 @@ impl<D: Driver> Driver for Announced<D> {
         }
         let before = into.len();
         self.hand_out(into);
-        let due_us = self.deadlines.first().map(|(at_us, ..)| at_us.saturating_sub(self.inner.now_us()));
-        let wait_us = if into.len() > before { Some(0) } else { [wait_us, due_us].into_iter().flatten().min() };
+        let due_us =
+            self.deadlines.first().map(|(at_us, ..)| at_us.saturating_sub(self.inner.now_us()));
+        let wait_us = if into.len() > before {
+            Some(0)
+        } else {
+            [wait_us, due_us].into_iter().flatten().min()
+        };
         let (from, mut at) = (into.len(), 0);
         self.inner.turn(wait_us, into)?;
         into.retain_mut(|completion| {

@@ -70,7 +70,8 @@ impl Answers {
                 Err(error) => return Err(error),
             };
             // SAFETY: the kernel has written this number of bytes.
-            let packet = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), length.min(ROOM)) };
+            let packet =
+                unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), length.min(ROOM)) };
             // SAFETY: the kernel gives the address of such a socket in this form, and the storage is larger.
             let by = unsafe { from.as_ptr().cast::<libc::sockaddr_ll>().read_unaligned() };
             let interface = u32::try_from(by.sll_ifindex).unwrap_or(0);
@@ -122,9 +123,13 @@ fn filter(server: SocketAddr, client: IpAddr) -> Vec<SockFilter> {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
         };
-        octets.chunks_exact(4).filter_map(|word| Some(u32::from_be_bytes(*word.first_chunk()?))).collect()
+        octets
+            .chunks_exact(4)
+            .filter_map(|word| Some(u32::from_be_bytes(*word.first_chunk()?)))
+            .collect()
     };
-    let (version, protocol_at, addresses_at) = if server.is_ipv6() { (6, 6, 8) } else { (4, 9, 12) };
+    let (version, protocol_at, addresses_at) =
+        if server.is_ipv6() { (6, 6, 8) } else { (4, 9, 12) };
     let mut steps = vec![(BYTE, 0), (AND, 0xf0), (JUMP_IF_EQUAL, version << 4)];
     steps.extend([(BYTE, protocol_at), (JUMP_IF_EQUAL, TCP)]);
     let both = words(server.ip()).into_iter().chain(words(client));
@@ -170,7 +175,9 @@ mod tests {
 
     #[test]
     fn answers_are_told_with_their_interface() {
-        let Ok(there) = Namespace::create() else { return eprintln!("not tested: no namespace can be made") };
+        let Ok(there) = Namespace::create() else {
+            return eprintln!("not tested: no namespace can be made");
+        };
         let told = || {
             let mut interfaces = Interfaces::here().expect("a socket");
             let lo = interfaces.index("lo").expect("a kernel").expect("each namespace has it");
@@ -180,13 +187,18 @@ mod tests {
                 let Ok(listener) = TcpListener::bind((host, 0)) else { continue };
                 let server = listener.local_addr().expect("bound");
                 let answers = Answers::of(server, host).expect("root may");
-                let other = TcpListener::bind((host, 0)).expect("a port").local_addr().expect("bound");
+                let other =
+                    TcpListener::bind((host, 0)).expect("a port").local_addr().expect("bound");
                 // A refusal by another server is ignored.
                 let begin = |to| Attempt::begin(Outbound::default(), to).expect("a socket");
                 let _elsewhere = begin(other);
                 let accepted = begin(server);
                 let answer = await_one(&answers);
-                let port = socket2::SockRef::from(&accepted).local_addr().expect("bound").as_socket().expect("IP");
+                let port = socket2::SockRef::from(&accepted)
+                    .local_addr()
+                    .expect("bound")
+                    .as_socket()
+                    .expect("IP");
                 assert_eq!(answer, Answer { interface: lo, port: port.port(), is_refusal: false });
                 drop(listener);
                 let _refused = begin(server);
@@ -203,7 +215,8 @@ mod tests {
 
     #[test]
     fn what_is_cut_is_none() {
-        let mut packet = [&[0x45][..], &[0; 19], &[0, 80, 0x12, 0x34], &[0; 9], &[SYN | ACK]].concat();
+        let mut packet =
+            [&[0x45][..], &[0; 19], &[0, 80, 0x12, 0x34], &[0; 9], &[SYN | ACK]].concat();
         assert_eq!(read(&packet), Some((0x1234, false)));
         (0..packet.len()).for_each(|cut| assert_eq!(read(&packet[..cut]), None));
         packet[33] = ACK;

@@ -97,7 +97,8 @@ impl Attempt {
         message.msg_controllen = size_of_val(&control) as _;
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
         // SAFETY: `message` names `control` alone, which is writable for its length and outlives the call.
-        check_len(unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) }).ok()?;
+        check_len(unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) })
+            .ok()?;
         // SAFETY: the kernel has filled `control` with messages; their length is in `message`.
         let mut at = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
         while !at.is_null() {
@@ -105,8 +106,11 @@ impl Attempt {
             let header = unsafe { &*at };
             let kind = (header.cmsg_level, header.cmsg_type);
             // SAFETY: the call only takes numbers.
-            let bytes = (header.cmsg_len as usize).saturating_sub(unsafe { libc::CMSG_LEN(0) } as usize);
-            if kind == (libc::IPPROTO_IP, libc::IP_RECVERR) || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) {
+            let bytes =
+                (header.cmsg_len as usize).saturating_sub(unsafe { libc::CMSG_LEN(0) } as usize);
+            if kind == (libc::IPPROTO_IP, libc::IP_RECVERR)
+                || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+            {
                 // SAFETY: this number of bytes of data follows that header, as its length field
                 // says.
                 let data = unsafe { std::slice::from_raw_parts(libc::CMSG_DATA(at), bytes) };
@@ -234,6 +238,9 @@ mod tests {
         data.extend_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
         data.extend_from_slice(&[0; 6]);
         data.extend_from_slice(&[0xfd, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
-        assert_eq!(read(&data).map(|report| report.from), Some("fd00:2::1".parse().expect("an address")));
+        assert_eq!(
+            read(&data).map(|report| report.from),
+            Some("fd00:2::1".parse().expect("an address"))
+        );
     }
 }

@@ -65,8 +65,10 @@ pub struct Line {
     unused: [u32; 7],
 }
 
-const _: () =
-    assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64, "one cache line, as programs in the kernel read it");
+const _: () = assert!(
+    size_of::<Line>() == 64 && align_of::<Line>() == 64,
+    "one cache line, as programs in the kernel read it"
+);
 
 impl Line {
     /// How long its turn has lasted at `now_us` (microseconds of CLOCK_MONOTONIC); 0 while it waits.
@@ -89,11 +91,16 @@ impl Line {
 
     /// An estimate of how long something new would wait for this worker, in nanoseconds.
     pub fn cost(&self, now_us: u64) -> u64 {
-        let requests = u64::from(self.open_requests.load(Relaxed)).saturating_mul(self.service_ns.load(Relaxed).into());
+        let requests = u64::from(self.open_requests.load(Relaxed))
+            .saturating_mul(self.service_ns.load(Relaxed).into());
         let turn_us = self.turn_us(now_us);
         let turn = if turn_us > SHORT_TURN_US { turn_us.saturating_mul(1000) } else { 0 };
         let starved = self.starved_permille.load(Relaxed);
-        let starved = if starved < STARVED_PERMILLE { 0 } else { u64::from(starved).min(1000) * STARVED_NS / 1000 };
+        let starved = if starved < STARVED_PERMILLE {
+            0
+        } else {
+            u64::from(starved).min(1000) * STARVED_NS / 1000
+        };
         let assigned = u64::from(self.assigned.load(Relaxed)).saturating_mul(ASSIGNED_NS);
         requests.saturating_add(turn).saturating_add(starved).saturating_add(assigned)
     }
@@ -191,7 +198,10 @@ mod tests {
     fn a_worker_that_waits_costs_what_it_has_to_do() {
         let board = Board::new(2);
         let line = board.line(1);
-        assert_eq!((line.cost(9_000_000), line.is_late(9_000_000), line.accepts()), (0, false, false));
+        assert_eq!(
+            (line.cost(9_000_000), line.is_late(9_000_000), line.accepts()),
+            (0, false, false)
+        );
         line.open_requests.store(3, Relaxed);
         line.service_ns.store(7_000, Relaxed);
         line.assigned.store(2, Relaxed);
@@ -217,7 +227,9 @@ mod tests {
     #[test]
     fn only_one_that_accepts_and_does_not_drain_takes_clients() {
         let line = Line::default();
-        for (flags, takes) in [(0, false), (ACCEPTS, true), (DRAINS, false), (ACCEPTS | DRAINS, false)] {
+        for (flags, takes) in
+            [(0, false), (ACCEPTS, true), (DRAINS, false), (ACCEPTS | DRAINS, false)]
+        {
             line.flags.store(flags, Relaxed);
             assert_eq!(line.accepts(), takes, "{flags}");
         }
@@ -226,7 +238,8 @@ mod tests {
     #[test]
     fn no_figure_overflows() {
         let line = Line::default();
-        for field in [&line.open_requests, &line.service_ns, &line.assigned, &line.starved_permille] {
+        for field in [&line.open_requests, &line.service_ns, &line.assigned, &line.starved_permille]
+        {
             field.store(u32::MAX, Relaxed);
         }
         line.turn_began_us.store(1, Relaxed);

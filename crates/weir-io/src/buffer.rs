@@ -80,7 +80,9 @@ impl RecvBuf {
         match &mut self.inner {
             Inner::Owned(bytes) => bytes.truncate(len),
             Inner::Shared(bytes) => bytes.truncate(len),
-            Inner::Pooled(pooled) => pooled.len = pooled.len.min(u32::try_from(len).unwrap_or(u32::MAX)),
+            Inner::Pooled(pooled) => {
+                pooled.len = pooled.len.min(u32::try_from(len).unwrap_or(u32::MAX))
+            }
         }
     }
 
@@ -88,7 +90,9 @@ impl RecvBuf {
     pub(crate) fn is_of(&self, pool: &Arc<Shared>) -> bool {
         match &self.inner {
             Inner::Owned(_) | Inner::Shared(_) => false,
-            Inner::Pooled(pooled) => pooled.lease.as_ref().is_some_and(|lease| Arc::ptr_eq(lease, pool)),
+            Inner::Pooled(pooled) => {
+                pooled.lease.as_ref().is_some_and(|lease| Arc::ptr_eq(lease, pool))
+            }
         }
     }
 

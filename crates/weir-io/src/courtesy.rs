@@ -38,8 +38,14 @@ impl Courtesy {
     }
 
     /// Whether the clients that wait at this listener are to be left to others for [`LEFT_US`].
-    pub(crate) fn leaves(&mut self, listener: u32, is_shared: impl FnOnce() -> bool, now_us: u64) -> bool {
-        let leaves = self.others.as_ref().is_some_and(|(board, worker)| is_outdone(board, *worker, now_us));
+    pub(crate) fn leaves(
+        &mut self,
+        listener: u32,
+        is_shared: impl FnOnce() -> bool,
+        now_us: u64,
+    ) -> bool {
+        let leaves =
+            self.others.as_ref().is_some_and(|(board, worker)| is_outdone(board, *worker, now_us));
         let leaves = leaves && is_shared();
         if leaves {
             self.left.push(listener);

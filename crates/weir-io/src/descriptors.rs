@@ -44,7 +44,8 @@ impl Descriptors {
     /// The share of the process's limit that is left to clients, with the given number of workers
     /// (`ulimit -n`): three quarters, or half of a low limit.
     pub fn of_process(workers: usize) -> Descriptors {
-        let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+        let limit =
+            getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
         Descriptors::new(limit.map_or(usize::MAX, |limit| limit - reserve(limit, workers)))
     }
 

@@ -203,7 +203,8 @@ pub trait Driver {
     /// # Errors
     /// As [`Driver::connect`]; the choice is not possible. That a port is taken may also be the
     /// result of the connect.
-    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket>;
+    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token)
+    -> io::Result<Socket>;
 
     /// Starts a connection to the socket that listens at this path (unix(7)). Ends in
     /// [`Event::Connected`]; when the listener has no room for it, that is an error at once

@@ -100,13 +100,19 @@ mod tests {
     #[test]
     fn what_is_told_is_read() {
         // `cmd`, `rss_context`, `indir_size`, `key_size`, `hfunc`, `input_xfrm`, `rsvd8`, `rsvd32`.
-        let mut told: Vec<u8> = [GET_RSS, 0, 4, 3].iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let mut told: Vec<u8> =
+            [GET_RSS, 0, 4, 3].iter().flat_map(|number| number.to_ne_bytes()).collect();
         told.extend_from_slice(&[1, 1, 0, 0, 0, 0, 0, 0]);
         for queue in [0u32, 1, 2, 1] {
             told.extend_from_slice(&queue.to_ne_bytes());
         }
         told.extend_from_slice(&[0x6d, 0x5a, 0x6d]);
-        let wanted = Rss { table: vec![0, 1, 2, 1], key: vec![0x6d, 0x5a, 0x6d], function: 1, is_symmetric: true };
+        let wanted = Rss {
+            table: vec![0, 1, 2, 1],
+            key: vec![0x6d, 0x5a, 0x6d],
+            function: 1,
+            is_symmetric: true,
+        };
         assert_eq!(read(&told, 4, 3), wanted);
         assert_eq!(read(&[], 1, 1), Rss { table: vec![0], ..Rss::default() });
     }

@@ -15,7 +15,8 @@ use std::path::Path;
 /// # Errors
 /// The operating system's, and the kind of file that is there in place of a regular one.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let file =
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     check_regular(&file)?;
     Ok(file)
 }
@@ -33,7 +34,9 @@ pub fn check_regular(file: &File) -> io::Result<()> {
         _ if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(io::Error::other(format!("it is {what}, but weir reads only regular files: name another path")))
+    Err(io::Error::other(format!(
+        "it is {what}, but weir reads only regular files: name another path"
+    )))
 }
 
 #[cfg(test)]
@@ -50,7 +53,8 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("weir-file-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).expect("a directory");
-        let [file, link, pipe, dangling] = ["file", "link", "pipe", "dangling"].map(|name| directory.join(name));
+        let [file, link, pipe, dangling] =
+            ["file", "link", "pipe", "dangling"].map(|name| directory.join(name));
         std::fs::write(&file, "text").expect("a file");
         symlink(&file, &link).expect("a link");
         symlink(directory.join("nothing"), &dangling).expect("a link");
@@ -63,11 +67,16 @@ mod tests {
         )
         .expect("a FIFO");
         assert!(open_regular(&file).is_ok() && open_regular(&link).is_ok());
-        for (path, what) in [(&pipe, "a pipe"), (&directory, "a directory"), (&"/dev/null".into(), "a device")] {
+        for (path, what) in
+            [(&pipe, "a pipe"), (&directory, "a directory"), (&"/dev/null".into(), "a device")]
+        {
             let error = open_regular(path).expect_err(what);
             assert!(error.to_string().contains(what), "{error}");
         }
-        assert_eq!(open_regular(&dangling).map_err(|error| error.kind()).err(), Some(io::ErrorKind::NotFound));
+        assert_eq!(
+            open_regular(&dangling).map_err(|error| error.kind()).err(),
+            Some(io::ErrorKind::NotFound)
+        );
         std::fs::remove_dir_all(&directory).expect("it is there");
     }
 }

@@ -15,7 +15,9 @@ const COUNT_MAX: usize = 4096;
 pub fn take_inherited() -> Vec<OwnedFd> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.trim().parse::<usize>().ok();
-    if number("LISTEN_PID") != Some(std::process::id() as usize) || TAKEN.swap(true, Ordering::Relaxed) {
+    if number("LISTEN_PID") != Some(std::process::id() as usize)
+        || TAKEN.swap(true, Ordering::Relaxed)
+    {
         return Vec::new();
     }
     let count = number("LISTEN_FDS").unwrap_or(0).min(COUNT_MAX);

@@ -33,7 +33,9 @@ impl Keepalive {
             Keepalive::Off => socket.set_keepalive(false),
             Keepalive::Ask { idle_s, interval_s, probes } => {
                 let seconds = |count: u16| Duration::from_secs(u64::from(count));
-                let times = TcpKeepalive::new().with_time(seconds(idle_s)).with_interval(seconds(interval_s));
+                let times = TcpKeepalive::new()
+                    .with_time(seconds(idle_s))
+                    .with_interval(seconds(interval_s));
                 socket.set_tcp_keepalive(&times.with_retries(u32::from(probes)))
             }
         }

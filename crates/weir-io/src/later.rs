@@ -61,7 +61,9 @@ impl Later {
 
     /// The sockets that have something, with the events of epoll, if it is time to look.
     pub(crate) fn look(&mut self, now_us: u64, syscalls: &mut u64) -> Vec<(Socket, u32)> {
-        let Some(poller) = self.poller.as_mut().filter(|_| self.sockets > 0 && self.next_us <= now_us) else {
+        let Some(poller) =
+            self.poller.as_mut().filter(|_| self.sockets > 0 && self.next_us <= now_us)
+        else {
             return Vec::new();
         };
         self.next_us = now_us + LATER_US;
@@ -74,7 +76,8 @@ impl Later {
                 break;
             }
         }
-        let named = |(data, mask)| (Socket { index: (data >> 32) as u32, generation: data as u32 }, mask);
+        let named =
+            |(data, mask)| (Socket { index: (data >> 32) as u32, generation: data as u32 }, mask);
         self.events.drain(..).map(named).collect()
     }
 }

@@ -59,8 +59,8 @@ pub use buffer::RecvBuf;
 pub use courtesy::Courtesy;
 pub use descriptors::Descriptors;
 pub use driver::{
-    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Payload, Receive, RelayEnd,
-    Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Payload,
+    Receive, RelayEnd, Relayed, Socket, Token, Waker,
 };
 pub use epoll::Epoll;
 pub use ethtool::{Rss, rss};
@@ -70,10 +70,14 @@ pub use keepalive::Keepalive;
 pub use local::{LocalRoutes, OwnAddresses, host_name, local_addresses};
 pub use memory::give_back_memory;
 pub use namespace::Namespace;
-pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listener_by, bind_listeners, clock_us};
+pub use net::{
+    UNIX_PEER, adopt_listener, bind_listener, bind_listener_by, bind_listeners, clock_us,
+};
 pub use options::{IoChoice, Options};
 pub use path::Path;
-pub use privileges::{Identity, NotDropped, forgo_network, give_up, hide_memory, set_network_aside, take_up_network};
+pub use privileges::{
+    Identity, NotDropped, forgo_network, give_up, hide_memory, set_network_aside, take_up_network,
+};
 pub use probe::{DriverKind, Probe, choose, probe};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use proxy_header::fuzzing as proxy_header_fuzzing;

@@ -79,7 +79,10 @@ impl LocalRoutes {
     /// # Errors
     /// The addresses can't be listed: the operating system's.
     pub fn here() -> io::Result<LocalRoutes> {
-        Ok(LocalRoutes { interfaces: Mutex::new(Interfaces::here().ok()), listed: local_addresses()? })
+        Ok(LocalRoutes {
+            interfaces: Mutex::new(Interfaces::here().ok()),
+            listed: local_addresses()?,
+        })
     }
 
     /// Whether packets to an address reach this machine now. Asks the kernel, which takes some
@@ -119,7 +122,8 @@ impl OwnAddresses {
     /// Whether packets to this address reach this machine, according to a list that is at most 10 s
     /// old. Makes a new list when the last one is older.
     pub fn has(&mut self, address: IpAddr, now_us: u64) -> bool {
-        if self.read_us.is_none_or(|read_us| now_us.saturating_sub(read_us) >= OwnAddresses::AGE_US) {
+        if self.read_us.is_none_or(|read_us| now_us.saturating_sub(read_us) >= OwnAddresses::AGE_US)
+        {
             self.read_us = Some(now_us);
             // The old list is better than nothing.
             self.list = local_addresses().unwrap_or_else(|_| std::mem::take(&mut self.list));
@@ -146,13 +150,19 @@ mod tests {
             assert!(own.has(address, 1), "{address}");
         }
         let has = |own: &mut OwnAddresses, text: &str| own.has(text.parse().unwrap(), 2);
-        assert!(["127.9.9.9", "::ffff:127.0.0.1", "::1", "0.0.0.0"].iter().all(|text| has(&mut own, text)));
+        assert!(
+            ["127.9.9.9", "::ffff:127.0.0.1", "::1", "0.0.0.0"]
+                .iter()
+                .all(|text| has(&mut own, text))
+        );
         assert!(!["203.0.113.9", "2001:db8::9"].iter().any(|text| has(&mut own, text)));
     }
 
     #[test]
     fn an_address_counts_as_soon_as_it_is_there() {
-        let Ok(there) = crate::Namespace::create() else { return eprintln!("not tested: no namespace can be made") };
+        let Ok(there) = crate::Namespace::create() else {
+            return eprintln!("not tested: no namespace can be made");
+        };
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let seen = || {
             let mut interfaces = Interfaces::here().unwrap();

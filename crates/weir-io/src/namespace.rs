@@ -95,7 +95,8 @@ impl AsFd for Namespace {
 /// Runs it on a thread that ends with it.
 fn aside<T: Send>(body: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, body)?;
+        let thread =
+            thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, body)?;
         thread.join().map_err(|_| io::Error::other("a thread panicked"))?
     })
 }

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{
+    Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, Socket, TcpKeepalive, Type,
+};
 
 use crate::Inbound;
 use crate::driver::{AcceptQueue, Delivery, Departure};
@@ -36,7 +38,11 @@ pub fn bind_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListene
 ///
 /// # Errors
 /// As [`bind_listener`] and [`Inbound::apply`].
-pub fn bind_listener_by(address: SocketAddr, backlog: u32, way: Inbound<'_>) -> io::Result<TcpListener> {
+pub fn bind_listener_by(
+    address: SocketAddr,
+    backlog: u32,
+    way: Inbound<'_>,
+) -> io::Result<TcpListener> {
     let explained = |error: io::Error| explain(address, &error);
     let socket = bound(address, way).map_err(explained)?;
     let listener = OwnedFd::from(socket);
@@ -96,7 +102,10 @@ pub fn adopt_listener(socket: OwnedFd, backlog: u32) -> io::Result<OwnedFd> {
     let is_tcp = address.as_socket().is_some();
     let is_known = socket.r#type()? == Type::STREAM && (is_tcp || address.as_pathname().is_some());
     if !is_known || !socket.is_listener()? {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no listening socket of TCP or at a path"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "no listening socket of TCP or at a path",
+        ));
     }
     if is_tcp {
         socket.set_tcp_nodelay(true)?;
@@ -110,7 +119,10 @@ fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
     let cause = match error.raw_os_error() {
         Some(libc::EADDRINUSE) => "another program uses this port".to_owned(),
         Some(libc::EACCES | libc::EPERM) => {
-            format!("no permission: port {} needs the capability CAP_NET_BIND_SERVICE", address.port())
+            format!(
+                "no permission: port {} needs the capability CAP_NET_BIND_SERVICE",
+                address.port()
+            )
         }
         Some(libc::EADDRNOTAVAIL) => "this machine has no such address".to_owned(),
         Some(libc::EMFILE | libc::ENFILE) => "no file descriptors left".to_owned(),
@@ -128,13 +140,17 @@ fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
 /// says so, with acknowledgements of a window of zero (net/ipv4/tcp_timer.c, `tcp_probe_timer`),
 /// and after the first of these probes that is lost (`tcp_keepalive_timer`). [`delivery`]
 /// distinguishes the two.
-pub(crate) const KEEPALIVE: TcpKeepalive =
-    TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(3)).with_retries(3);
+pub(crate) const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(15))
+    .with_interval(Duration::from_secs(3))
+    .with_retries(3);
 
 /// The same for a client whose connection may be idle for an hour: a client that vanished silently
 /// is noticed after 2 minutes.
-pub(crate) const CLIENT_KEEPALIVE: TcpKeepalive =
-    TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10)).with_retries(6);
+pub(crate) const CLIENT_KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(60))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(6);
 
 /// How often the kernel must have retried without success before a connection counts as unheard:
 /// that takes 0.6 s and more, and distinguishes a silent network from a machine that stood still.
@@ -143,7 +159,10 @@ const TRIES_MIN: u8 = 2;
 /// Makes a unix socket, and tells whether it is connected to the socket that listens at this path.
 /// That is known at once, because a socket that would have to wait for room in the listener's queue
 /// is not connected (EAGAIN). It may be blocking for its later users.
-pub(crate) fn connect_unix(path: &Path, nonblocking: bool) -> io::Result<(OwnedFd, io::Result<()>)> {
+pub(crate) fn connect_unix(
+    path: &Path,
+    nonblocking: bool,
+) -> io::Result<(OwnedFd, io::Result<()>)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     let outcome = SockAddr::unix(path).and_then(|address| socket.connect(&address));
@@ -237,7 +256,15 @@ pub(crate) fn receiving_core(fd: RawFd) -> Option<u32> {
     let mut core: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: `core` is writable for `len` bytes; a descriptor that is not a socket gives an error.
-    unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, (&raw mut core).cast(), &raw mut len) };
+    unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_INCOMING_CPU,
+            (&raw mut core).cast(),
+            &raw mut len,
+        )
+    };
     u32::try_from(core).ok()
 }
 
@@ -278,7 +305,9 @@ pub(crate) fn departure(fd: RawFd) -> Departure {
     let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut asked, Some(&now)) {
-        Ok(1..) if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) => Departure::Broken,
+        Ok(1..) if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) => {
+            Departure::Broken
+        }
         Ok(1..) => Departure::Ended,
         _ => Departure::Stays,
     }
@@ -298,7 +327,13 @@ fn tcp_info(fd: RawFd) -> Option<libc::tcp_info> {
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: `info` is writable for `len` bytes and plain numbers; a descriptor that is not a TCP socket gives an error.
     unsafe {
-        let result = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len);
+        let result = libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        );
         (result == 0).then(|| info.assume_init())
     }
 }
@@ -340,7 +375,9 @@ pub(crate) fn listen_again(fd: RawFd) {
 /// Errors mean that the socket has no such option, as for the other family.
 fn set_hops_min(fd: RawFd, least: libc::c_int) {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
-    for (level, option) in [(libc::IPPROTO_IP, libc::IP_MINTTL), (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT)] {
+    for (level, option) in
+        [(libc::IPPROTO_IP, libc::IP_MINTTL), (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT)]
+    {
         // SAFETY: the option value is readable for `len` bytes; a descriptor that is not such a socket gives an error.
         unsafe { libc::setsockopt(fd, level, option, (&raw const least).cast(), len) };
     }
@@ -388,7 +425,9 @@ fn set_quick_ack(fd: RawFd, on: bool) {
     let on = libc::c_int::from(on);
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a TCP socket gives an error.
-    unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw const on).cast(), len) };
+    unsafe {
+        libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw const on).cast(), len)
+    };
 }
 
 /// Leaves urgent bytes in their place among the others (SO_OOBINLINE; RFC 6093, section 6);
@@ -397,7 +436,9 @@ pub(crate) fn keep_urgent(fd: RawFd) {
     let on: libc::c_int = 1;
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives an error.
-    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, (&raw const on).cast(), len) };
+    unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, (&raw const on).cast(), len)
+    };
 }
 
 /// Lets the kernel check whether the other side is still there, as [`KEEPALIVE`] says. Errors mean
@@ -413,7 +454,9 @@ pub(crate) fn linger_zero(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let len = size_of::<libc::linger>() as libc::socklen_t;
     // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives an error.
-    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len) };
+    unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len)
+    };
 }
 
 /// Makes the close of a connection an orderly end again, whatever its listener or
@@ -422,7 +465,9 @@ pub(crate) fn linger_usual(fd: RawFd) {
     let linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let len = size_of::<libc::linger>() as libc::socklen_t;
     // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives an error.
-    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len) };
+    unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len)
+    };
 }
 
 /// Closes a descriptor that its slot owns.
@@ -462,10 +507,17 @@ pub(crate) unsafe fn receive(fd: RawFd, start: *mut u8, len: usize) -> io::Resul
 ///
 /// # Safety
 /// `start` must be readable for `len` bytes.
-pub(crate) unsafe fn send(fd: RawFd, start: *const u8, len: usize, ends: bool) -> io::Result<usize> {
+pub(crate) unsafe fn send(
+    fd: RawFd,
+    start: *const u8,
+    len: usize,
+    ends: bool,
+) -> io::Result<usize> {
     let more = if ends { libc::MSG_MORE } else { 0 };
     // SAFETY: the caller's promise.
-    check_len(unsafe { libc::send(fd, start.cast(), len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more) })
+    check_len(unsafe {
+        libc::send(fd, start.cast(), len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more)
+    })
 }
 
 /// A count that a call returned, or its error.
@@ -478,6 +530,10 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: no pointers are involved.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     // SAFETY: no pointers are involved.
-    let result = if flags < 0 { flags } else { unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } };
+    let result = if flags < 0 {
+        flags
+    } else {
+        unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) }
+    };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -62,7 +62,12 @@ impl Attributes<'_> {
     }
 
     /// A header of this kind, and attributes behind it.
-    pub(crate) fn message(&mut self, kind: u16, header: &[u8], write: impl FnOnce(&mut Attributes<'_>)) {
+    pub(crate) fn message(
+        &mut self,
+        kind: u16,
+        header: &[u8],
+        write: impl FnOnce(&mut Attributes<'_>),
+    ) {
         self.attribute(kind, |inner| {
             inner.bytes.extend_from_slice(header);
             write(inner);

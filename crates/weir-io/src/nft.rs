@@ -26,7 +26,8 @@ use std::time::Duration;
 
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
+    sockopt,
 };
 
 use message::{Answer, Batch, ELEMENTS_MAX, answers, find};
@@ -85,13 +86,24 @@ impl Nft {
     /// EPERM without CAP_NET_ADMIN, or when another program has a table of that name; EEXIST
     /// likewise; EOPNOTSUPP, ENOENT or EINVAL where the kernel has no nf_tables, or is older than
     /// 5.12; ETIMEDOUT when it does not answer.
-    pub fn open(table: &str, scope: &Scope, allowed: &[Network], hosts_max: u32) -> io::Result<Nft> {
+    pub fn open(
+        table: &str,
+        scope: &Scope,
+        allowed: &[Network],
+        hosts_max: u32,
+    ) -> io::Result<Nft> {
         let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::NETFILTER))?;
+        let socket =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::NETFILTER))?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_micros(ANSWER_US)))?;
+        sockopt::set_socket_timeout(
+            &socket,
+            sockopt::Timeout::Recv,
+            Some(Duration::from_micros(ANSWER_US)),
+        )?;
         sockopt::set_socket_recv_buffer_size(&socket, ANSWERS_BYTES)?;
-        let mut nft = Nft { socket, table: table.to_owned(), number: 1, buffer: vec![0; 64 * 1024] };
+        let mut nft =
+            Nft { socket, table: table.to_owned(), number: 1, buffer: vec![0; 64 * 1024] };
         nft.carry_out(|batch, table| table::create(batch, table, scope, allowed, hosts_max))?;
         Ok(nft)
     }
@@ -101,7 +113,8 @@ impl Nft {
     ///
     /// One that is blocked already keeps its time on kernels before 6.12; remove it first.
     pub fn add(&mut self, blocks: &[(Network, Duration)]) -> Vec<(Network, io::Error)> {
-        let timed = |(block, time): &(Network, Duration)| (*block, Some((time.as_millis() as u64).max(1)));
+        let timed =
+            |(block, time): &(Network, Duration)| (*block, Some((time.as_millis() as u64).max(1)));
         self.change(&blocks.iter().map(timed).collect::<Vec<_>>(), Change::Add)
     }
 
@@ -129,20 +142,31 @@ impl Nft {
 
     /// Changes the sets in as few messages as possible, and retries in halves the parts that the
     /// kernel refuses: it takes a batch whole or not at all.
-    fn change(&mut self, blocks: &[(Network, Option<u64>)], how: Change) -> Vec<(Network, io::Error)> {
+    fn change(
+        &mut self,
+        blocks: &[(Network, Option<u64>)],
+        how: Change,
+    ) -> Vec<(Network, io::Error)> {
         let mut failed = Vec::new();
         for set in [Set::Ban4, Set::Ban6, Set::Net4, Set::Net6] {
-            let of_set: Vec<_> = blocks.iter().copied().filter(|(block, _)| Set::of(*block) == set).collect();
+            let of_set: Vec<_> =
+                blocks.iter().copied().filter(|(block, _)| Set::of(*block) == set).collect();
             // An interval is two elements.
-            let mut parts: Vec<&[(Network, Option<u64>)]> = of_set.chunks(ELEMENTS_MAX / 2).collect();
+            let mut parts: Vec<&[(Network, Option<u64>)]> =
+                of_set.chunks(ELEMENTS_MAX / 2).collect();
             while let Some(part) = parts.pop() {
-                let of_part: Vec<Element> =
-                    part.iter().flat_map(|(network, time_ms)| elements(*network, *time_ms)).collect();
+                let of_part: Vec<Element> = part
+                    .iter()
+                    .flat_map(|(network, time_ms)| elements(*network, *time_ms))
+                    .collect();
                 match self.carry_out(|batch, table| change(batch, table, set, &of_part, how)) {
                     Ok(()) => {}
                     Err(error) if part.len() == 1 || concerns_all(&error) => {
-                        let why =
-                            |_| error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+                        let why = |_| {
+                            error
+                                .raw_os_error()
+                                .map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+                        };
                         failed.extend(part.iter().map(|(block, _)| (*block, why(()))));
                     }
                     Err(_) => parts.extend(<[_; 2]>::from(part.split_at(part.len() / 2))),
@@ -169,7 +193,11 @@ impl Nft {
 
     /// Reads until this message is answered: the first error since the last call, or the value that
     /// `take` finds in the answer.
-    fn receive<T>(&mut self, number: u32, take: impl Fn(&[u8]) -> Option<T>) -> io::Result<Option<T>> {
+    fn receive<T>(
+        &mut self,
+        number: u32,
+        take: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
         let mut refused = None;
         loop {
             let read = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
@@ -186,7 +214,9 @@ impl Nft {
                         refused.get_or_insert_with(|| io::Error::from_raw_os_error(-code));
                     }
                     // Skips the header that messages of nftables have.
-                    Answer::Told(told) if of == number => return Ok(take(told.get(4..).unwrap_or_default())),
+                    Answer::Told(told) if of == number => {
+                        return Ok(take(told.get(4..).unwrap_or_default()));
+                    }
                     _ => {}
                 }
                 if of == number {

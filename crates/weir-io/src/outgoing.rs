@@ -144,10 +144,14 @@ mod tests {
             Next::Nothing => Vec::new(),
             Next::One(start, len) => read(start, len),
             Next::Several => {
-                let mut slices = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_MAX];
+                let mut slices =
+                    [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_MAX];
                 let count = outgoing.fill(&mut slices);
                 assert!(count > 0);
-                slices[..count].iter().flat_map(|slice| read(slice.iov_base.cast(), slice.iov_len)).collect()
+                slices[..count]
+                    .iter()
+                    .flat_map(|slice| read(slice.iov_base.cast(), slice.iov_len))
+                    .collect()
             }
         }
     }

@@ -50,7 +50,8 @@ pub(crate) fn path(fd: RawFd) -> Option<Path> {
     let mut len = INFO_BYTES as libc::socklen_t;
     let (level, name): (c_int, c_int) = (libc::IPPROTO_TCP, libc::TCP_INFO);
     // SAFETY: `info` is writable for `len` bytes; a descriptor that is not a TCP socket gives an error.
-    let result = unsafe { libc::getsockopt(fd, level, name, info.as_mut_ptr().cast(), &raw mut len) };
+    let result =
+        unsafe { libc::getsockopt(fd, level, name, info.as_mut_ptr().cast(), &raw mut len) };
     (result == 0).then(|| read(&info))
 }
 
@@ -87,11 +88,14 @@ mod tests {
     #[test]
     fn figures_are_those_of_the_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let mut client =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (mut server, _) = listener.accept().expect("one waits");
         let mut bytes = vec![7; 300_000];
         let sent = bytes.clone();
-        let writer = std::thread::spawn(move || client.write_all(&sent).map(|()| client).expect("it is read"));
+        let writer = std::thread::spawn(move || {
+            client.write_all(&sent).map(|()| client).expect("it is read")
+        });
         server.read_exact(&mut bytes).expect("as much as was sent");
         let client = writer.join().expect("no panic");
         let found = path(client.as_raw_fd()).expect("a socket of TCP");
@@ -111,10 +115,12 @@ mod tests {
     #[test]
     fn what_arrived_becomes_older_until_more_arrives() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let mut client =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (server, _) = listener.accept().expect("one waits");
         client.write_all(b"x").expect("it is open");
-        let is_old = || path(server.as_raw_fd()).expect("a socket of TCP").received_ago_us >= 50_000;
+        let is_old =
+            || path(server.as_raw_fd()).expect("a socket of TCP").received_ago_us >= 50_000;
         eventually("it becomes older", is_old);
         eventually("it becomes new", || {
             client.write_all(b"x").expect("it is open");

@@ -153,8 +153,13 @@ impl Pool {
     pub(crate) fn new(count: u16, size: u32, wake: Arc<WakeState>) -> io::Result<Pool> {
         let stride = (size as usize).next_multiple_of(PAGE_BYTES) + PAGE_BYTES;
         let mapping = Mapping::new(stride * usize::from(count).max(1))?;
-        let shared =
-            Arc::new(Shared { mapping, stride, inbox: Mutex::default(), returned: AtomicBool::new(false), wake });
+        let shared = Arc::new(Shared {
+            mapping,
+            stride,
+            inbox: Mutex::default(),
+            returned: AtomicBool::new(false),
+            wake,
+        });
         let leases = (0..count).map(|_| Some(Arc::clone(&shared))).collect();
         let touched = vec![false; usize::from(count)].into();
         let free: Vec<u16> = (0..count).rev().collect();
@@ -238,7 +243,8 @@ impl Pool {
         if now_us < self.trim_us {
             return;
         }
-        let unused = self.free[..self.unused].iter().copied().filter(|&id| self.touched[usize::from(id)]);
+        let unused =
+            self.free[..self.unused].iter().copied().filter(|&id| self.touched[usize::from(id)]);
         let batch: Vec<u16> = unused.take(TRIM_MAX).collect();
         for &id in &batch {
             // SAFETY: the pages between this buffer's place and the next one's hold only this
@@ -281,7 +287,8 @@ mod tests {
     const SIZE: u32 = 128;
 
     fn pool() -> Pool {
-        Pool::new(COUNT, SIZE, Arc::new(WakeState::new().expect("an event descriptor"))).expect("a pool")
+        Pool::new(COUNT, SIZE, Arc::new(WakeState::new().expect("an event descriptor")))
+            .expect("a pool")
     }
 
     /// Takes a buffer and writes its own number into all of it.
@@ -349,7 +356,10 @@ mod tests {
         let mut pages = vec![0u8; pool.shared.mapping.bytes.div_ceil(PAGE_BYTES)];
         let base = pool.shared.mapping.base().cast();
         // SAFETY: the range is the mapping, and `pages` has a byte for each of its pages.
-        assert_eq!(unsafe { libc::mincore(base, pool.shared.mapping.bytes, pages.as_mut_ptr()) }, 0);
+        assert_eq!(
+            unsafe { libc::mincore(base, pool.shared.mapping.bytes, pages.as_mut_ptr()) },
+            0
+        );
         pages.iter().filter(|&&page| page & 1 != 0).count()
     }
 
@@ -376,7 +386,8 @@ mod tests {
 
     #[test]
     fn lent_memory_outlives_the_pool() {
-        let mut pool = Pool::new(2, 4096, Arc::new(WakeState::new().expect("an event descriptor"))).expect("a pool");
+        let mut pool = Pool::new(2, 4096, Arc::new(WakeState::new().expect("an event descriptor")))
+            .expect("a pool");
         let id = pool.take().expect("a buffer");
         // SAFETY: the buffer was just taken.
         unsafe { std::ptr::write_bytes(pool.address(id), 9, 4096) };

@@ -6,8 +6,8 @@ use std::io;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
-    set_keep_capabilities, set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set,
+    set_capabilities, set_keep_capabilities, set_no_new_privs,
 };
 
 /// The identity that a process is to have.
@@ -39,7 +39,10 @@ impl Identity {
         let mut kept = CapabilitySet::empty();
         kept.set(CapabilitySet::NET_BIND_SERVICE, self.keeps_ports);
         let may = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
-        kept.set(CapabilitySet::NET_ADMIN, self.keeps_network && may.contains(CapabilitySet::NET_ADMIN));
+        kept.set(
+            CapabilitySet::NET_ADMIN,
+            self.keeps_network && may.contains(CapabilitySet::NET_ADMIN),
+        );
         kept.set(CapabilitySet::NET_RAW, self.keeps_raw && may.contains(CapabilitySet::NET_RAW));
         kept.set(CapabilitySet::BPF, self.keeps_bpf && may.contains(CapabilitySet::BPF));
         kept
@@ -79,13 +82,16 @@ pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
         .map_err(NotDropped::at("taking its group (CAP_SETGID)"))?;
     let kept = identity.kept();
     if !kept.is_empty() {
-        set_keep_capabilities(true).map_err(|error| NotDropped::at("keeping capabilities")(error.into()))?;
+        set_keep_capabilities(true)
+            .map_err(|error| NotDropped::at("keeping capabilities")(error.into()))?;
     }
     // SAFETY: the call only takes numbers.
     check(unsafe { libc::setresuid(identity.uid, identity.uid, identity.uid) })
         .map_err(NotDropped::at("becoming this user (CAP_SETUID)"))?;
-    limit(kept).map_err(NotDropped::at("keeping CAP_NET_BIND_SERVICE, which weir must have for that"))?;
-    set_no_new_privs(true).map_err(|error| NotDropped::at("refusing new privileges")(error.into()))?;
+    limit(kept)
+        .map_err(NotDropped::at("keeping CAP_NET_BIND_SERVICE, which weir must have for that"))?;
+    set_no_new_privs(true)
+        .map_err(|error| NotDropped::at("refusing new privileges")(error.into()))?;
     hide_memory().map_err(NotDropped::at("hiding its memory"))?;
     // SAFETY: the call only takes numbers.
     if unsafe { libc::setresuid(0, 0, 0) } == 0 {

@@ -75,7 +75,9 @@ impl Failure {
     /// A short hint what to check.
     fn hint(&self) -> &'static str {
         match self.error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => " (forbidden by the container or kernel.io_uring_disabled)",
+            Some(libc::EPERM | libc::EACCES) => {
+                " (forbidden by the container or kernel.io_uring_disabled)"
+            }
             Some(libc::ENOSYS) => " (the kernel has no io_uring, or not all of it)",
             Some(libc::EINVAL) => " (the kernel is older than 6.1)",
             Some(libc::ENOMEM) => " (the limit of locked memory is too low)",
@@ -102,7 +104,9 @@ pub fn probe() -> Probe {
 pub fn choose(choice: IoChoice) -> Result<Probe, String> {
     match choice {
         IoChoice::Auto => Ok(probe()),
-        IoChoice::Epoll => Ok(Probe { driver: DriverKind::Epoll, reason: "as asked for".to_owned() }),
+        IoChoice::Epoll => {
+            Ok(Probe { driver: DriverKind::Epoll, reason: "as asked for".to_owned() })
+        }
         IoChoice::Uring => match probe() {
             found if found.driver == DriverKind::Uring => Ok(found),
             found => Err(format!("io_uring does not work here: {}", found.reason)),
@@ -131,10 +135,11 @@ fn trial() -> Result<(), Failure> {
     // Of the real size, because the limit of locked memory may be the obstacle.
     let mut ring = Ring::new(&Options::default()).map_err(Failure::at("io_uring_setup"))?;
     let wake = WakeState::new().map_err(Failure::at("eventfd"))?;
-    let mut group =
-        Group::new(&ring, 0, 4, 4096, 4, Arc::new(wake)).map_err(Failure::at("registering a buffer ring"))?;
+    let mut group = Group::new(&ring, 0, 4, 4096, 4, Arc::new(wake))
+        .map_err(Failure::at("registering a buffer ring"))?;
     let (mut near, far) = UnixStream::pair().map_err(Failure::at("socketpair"))?;
-    let receive = opcode::RecvMulti::new(types::Fd(far.as_raw_fd()), group.id()).build().user_data(1);
+    let receive =
+        opcode::RecvMulti::new(types::Fd(far.as_raw_fd()), group.id()).build().user_data(1);
     // SAFETY: the operation points at nothing; the pool lives until the trial is over (`settle`).
     unsafe { ring.push(receive) };
     let outcome = (|| {
@@ -187,7 +192,10 @@ mod tests {
     fn the_choice_is_kept_or_refused() {
         let found = probe();
         assert_eq!(choose(IoChoice::Auto), Ok(found.clone()));
-        assert_eq!(choose(IoChoice::Epoll).map(|probe| probe.to_string()), Ok("epoll: as asked for".to_owned()));
+        assert_eq!(
+            choose(IoChoice::Epoll).map(|probe| probe.to_string()),
+            Ok("epoll: as asked for".to_owned())
+        );
         match found.driver {
             DriverKind::Uring => {
                 assert!(found.to_string().starts_with("io_uring: kernel "), "{found}");
@@ -211,9 +219,13 @@ mod tests {
                 libc::ENOSYS,
                 "io_uring_setup failed: Function not implemented (the kernel has no io_uring, or not all of it)",
             ),
-            (libc::EINVAL, "io_uring_setup failed: Invalid argument (the kernel is older than 6.1)"),
+            (
+                libc::EINVAL,
+                "io_uring_setup failed: Invalid argument (the kernel is older than 6.1)",
+            ),
         ] {
-            let failure = Failure { step: "io_uring_setup", error: io::Error::from_raw_os_error(code) };
+            let failure =
+                Failure { step: "io_uring_setup", error: io::Error::from_raw_os_error(code) };
             assert_eq!(failure.sentence(), sentence);
         }
     }
@@ -229,7 +241,12 @@ mod tests {
         let mut filter = [
             // The number of the system call is the first field.
             instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-            instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
+            instruction(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                0,
+                1,
+                libc::SYS_io_uring_setup as u32,
+            ),
             instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | code as u32),
             instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
@@ -237,13 +254,17 @@ mod tests {
         // SAFETY: no pointers; only this thread is concerned.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
         // SAFETY: the program and its instructions outlive the call, which copies them.
-        let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+        let result = unsafe {
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+        };
         assert_eq!(result, 0);
     }
 
     #[test]
     fn a_container_that_forbids_io_uring_gets_epoll() {
-        for (code, hint) in [(libc::EPERM, "container"), (libc::ENOSYS, "has no io_uring"), (libc::EINVAL, "older")] {
+        for (code, hint) in
+            [(libc::EPERM, "container"), (libc::ENOSYS, "has no io_uring"), (libc::EINVAL, "older")]
+        {
             let thread = std::thread::spawn(move || {
                 forbid_io_uring(code);
                 let found = probe();
@@ -251,7 +272,10 @@ mod tests {
                 assert!(found.to_string().starts_with("epoll: io_uring_setup failed: "), "{found}");
                 assert!(found.reason.contains(hint), "{found}");
                 let refusal = choose(IoChoice::Uring).expect_err("it is forbidden");
-                assert!(refusal.starts_with("io_uring does not work here: io_uring_setup failed"), "{refusal}");
+                assert!(
+                    refusal.starts_with("io_uring does not work here: io_uring_setup failed"),
+                    "{refusal}"
+                );
                 assert!(crate::Uring::new(Options::default()).is_err());
                 assert!(crate::Epoll::new(Options::default()).is_ok());
             });

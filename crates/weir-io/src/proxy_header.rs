@@ -93,7 +93,9 @@ impl ProxyHeader {
             Whose::Own | Whose::Unknown => None,
         };
         match version {
-            ProxyVersion::V1 => pair.map_or_else(|| "PROXY UNKNOWN\r\n".to_owned(), text).into_bytes(),
+            ProxyVersion::V1 => {
+                pair.map_or_else(|| "PROXY UNKNOWN\r\n".to_owned(), text).into_bytes()
+            }
             ProxyVersion::V2 => binary(whose == Whose::Own, pair),
         }
     }
@@ -101,7 +103,8 @@ impl ProxyHeader {
 
 /// Two addresses of one family.
 fn pair(from: SocketAddr, to: Option<SocketAddr>) -> (SocketAddr, SocketAddr) {
-    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let canonical =
+        |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let from = canonical(from);
     let to = to.map_or_else(|| SocketAddr::new(unspecified(from.ip()), 0), canonical);
     if from.is_ipv4() == to.is_ipv4() {
@@ -134,7 +137,13 @@ fn text((from, to): (SocketAddr, SocketAddr)) -> String {
         }
         address => address.to_string(),
     };
-    format!("PROXY {family} {} {} {} {}\r\n", written(from.ip()), written(to.ip()), from.port(), to.port())
+    format!(
+        "PROXY {family} {} {} {} {}\r\n",
+        written(from.ip()),
+        written(to.ip()),
+        from.port(),
+        to.port()
+    )
 }
 
 fn binary(own: bool, pair: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
@@ -170,7 +179,10 @@ fn version_1(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
     let Some(end) = seen.iter().position(|byte| *byte == b'\n') else {
         return if input.len() < LINE_BYTES_MAX { Ok(None) } else { Err(NoProxyHeader) };
     };
-    let line = seen[..end].strip_suffix(b"\r").and_then(|line| line.strip_prefix(WORD)).ok_or(NoProxyHeader)?;
+    let line = seen[..end]
+        .strip_suffix(b"\r")
+        .and_then(|line| line.strip_prefix(WORD))
+        .ok_or(NoProxyHeader)?;
     let line = std::str::from_utf8(line).map_err(|_| NoProxyHeader)?;
     let bytes = end + 1;
     let parts: Vec<&str> = line.split(' ').collect();
@@ -202,12 +214,15 @@ fn header(bytes: usize, from: SocketAddr, to: SocketAddr) -> ProxyHeader {
 
 /// Decimal digits without leading zeros.
 fn port(text: &str) -> Option<u16> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let is_plain =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     text.parse().ok().filter(|_| is_plain)
 }
 
 fn version_2(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
-    let Some(&[kind, family, high, low]) = input.get(SIGNATURE.len()..FIXED_BYTES) else { return Ok(None) };
+    let Some(&[kind, family, high, low]) = input.get(SIGNATURE.len()..FIXED_BYTES) else {
+        return Ok(None);
+    };
     let bytes = FIXED_BYTES + usize::from(u16::from_be_bytes([high, low]));
     if bytes > PROXY_HEADER_BYTES_MAX || !matches!(kind, LOCAL | PROXY) {
         return Err(NoProxyHeader);
@@ -231,7 +246,9 @@ fn addresses_of<const BYTES: usize>(addresses: &[u8]) -> Option<(SocketAddr, Soc
 where
     IpAddr: From<[u8; BYTES]>,
 {
-    let address = |at: usize| Some(IpAddr::from(<[u8; BYTES]>::try_from(addresses.get(at..at + BYTES)?).ok()?));
+    let address = |at: usize| {
+        Some(IpAddr::from(<[u8; BYTES]>::try_from(addresses.get(at..at + BYTES)?).ok()?))
+    };
     let port = |at: usize| Some(u16::from_be_bytes(addresses.get(at..at + 2)?.try_into().ok()?));
     let (from, to) = (address(0)?, address(BYTES)?);
     Some((SocketAddr::new(from, port(2 * BYTES)?), SocketAddr::new(to, port(2 * BYTES + 2)?)))
@@ -254,13 +271,24 @@ mod tests {
 
     fn is(header: &[u8], client: Option<&str>) {
         let client = client.map(|text| text.parse().unwrap());
-        let destination = ProxyHeader::read(header).ok().flatten().and_then(|header| header.destination);
+        let destination =
+            ProxyHeader::read(header).ok().flatten().and_then(|header| header.destination);
         let expected = ProxyHeader { bytes: header.len(), client, destination };
         for cut in 0..header.len() {
-            assert_eq!(ProxyHeader::read(&header[..cut]), Ok(None), "{cut} of {}", header.escape_ascii());
+            assert_eq!(
+                ProxyHeader::read(&header[..cut]),
+                Ok(None),
+                "{cut} of {}",
+                header.escape_ascii()
+            );
         }
         for behind in [&b""[..], b"GET / HTTP/1.1\r\n", b"\0"] {
-            assert_eq!(ProxyHeader::read(&[header, behind].concat()), Ok(Some(expected)), "{}", header.escape_ascii());
+            assert_eq!(
+                ProxyHeader::read(&[header, behind].concat()),
+                Ok(Some(expected)),
+                "{}",
+                header.escape_ascii()
+            );
         }
     }
 
@@ -273,13 +301,21 @@ mod tests {
         let v4 = [192, 0, 2, 1, 198, 51, 100, 1, 18, 103, 1, 187];
         is(&binary(0x21, 0x11, &v4), Some("192.0.2.1:4711"));
         is(&binary(0x21, 0x11, &[&v4[..], &[4, 0, 1, 0]].concat()), Some("192.0.2.1:4711"));
-        let v6 = [&[0x20, 1, 13, 184, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 16], &[0, 80, 0, 80]].concat();
+        let v6 = [
+            &[0x20, 1, 13, 184, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1][..],
+            &[0; 16],
+            &[0, 80, 0, 80],
+        ]
+        .concat();
         is(&binary(0x21, 0x21, &v6), Some("[2001:db8::1]:80"));
         is(&binary(0x20, 0x00, &[]), None);
         is(&binary(0x20, 0x11, &v4), None);
         is(&binary(0x21, 0x00, &[1, 2, 3]), None);
         is(&binary(0x21, 0x31, &[0; 216]), None);
-        is(&binary(0x21, 0x11, &[&v4[..], &[0; PROXY_HEADER_BYTES_MAX - 28]].concat()), Some("192.0.2.1:4711"));
+        is(
+            &binary(0x21, 0x11, &[&v4[..], &[0; PROXY_HEADER_BYTES_MAX - 28]].concat()),
+            Some("192.0.2.1:4711"),
+        );
     }
 
     #[test]
@@ -294,13 +330,21 @@ mod tests {
             (binary(0x20, 0x11, &v4), None),
         ] {
             let read = ProxyHeader::read(&header).unwrap().unwrap();
-            assert_eq!(read.destination, expected.map(|text| text.parse().unwrap()), "{}", header.escape_ascii());
+            assert_eq!(
+                read.destination,
+                expected.map(|text| text.parse().unwrap()),
+                "{}",
+                header.escape_ascii()
+            );
         }
     }
 
     #[test]
     fn what_is_written_is_what_the_specification_says() {
-        let client = |from: &str, to: &str| Whose::Client { from: from.parse().unwrap(), to: to.parse().ok() };
+        let client = |from: &str, to: &str| Whose::Client {
+            from: from.parse().unwrap(),
+            to: to.parse().ok(),
+        };
         let v6 = |address: &str| address.parse::<Ipv6Addr>().unwrap().octets();
         for (whose, text, kind, family, rest) in [
             (Whose::Own, "UNKNOWN", 0x20, 0x00, vec![]),
@@ -336,7 +380,11 @@ mod tests {
         ] {
             let written = ProxyHeader::write(ProxyVersion::V1, whose);
             assert_eq!(String::from_utf8(written).unwrap(), format!("PROXY {text}\r\n"));
-            assert_eq!(ProxyHeader::write(ProxyVersion::V2, whose), binary(kind, family, &rest), "{whose:?}");
+            assert_eq!(
+                ProxyHeader::write(ProxyVersion::V2, whose),
+                binary(kind, family, &rest),
+                "{whose:?}"
+            );
         }
     }
 

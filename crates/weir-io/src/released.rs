@@ -37,7 +37,9 @@ impl Loose {
     pub(crate) fn into_descriptor(self) -> io::Result<OwnedFd> {
         match self.0 {
             Which::Descriptor(descriptor) => Ok(descriptor),
-            Which::Simulated(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated connection")),
+            Which::Simulated(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated connection"))
+            }
         }
     }
 }
@@ -69,7 +71,12 @@ impl Rest {
     /// The end of a release.
     pub(crate) fn with(self, connection: Which) -> Event {
         let Rest { bytes, ended, error } = self;
-        Event::Released(Box::new(Released { connection: Loose(connection), rest: bytes, ended, error }))
+        Event::Released(Box::new(Released {
+            connection: Loose(connection),
+            rest: bytes,
+            ended,
+            error,
+        }))
     }
 }
 

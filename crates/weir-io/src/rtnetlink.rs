@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
+    sockopt,
 };
 
 use crate::Namespace;
@@ -116,9 +117,14 @@ impl Interfaces {
     /// The operating system's.
     pub fn here() -> io::Result<Interfaces> {
         // No protocol is NETLINK_ROUTE, which has the number 0.
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let socket =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_micros(ANSWER_US)))?;
+        sockopt::set_socket_timeout(
+            &socket,
+            sockopt::Timeout::Recv,
+            Some(Duration::from_micros(ANSWER_US)),
+        )?;
         Ok(Interfaces { socket, number: 1, buffer: vec![0; ANSWER_BYTES] })
     }
 
@@ -260,7 +266,8 @@ impl Interfaces {
             |told| {
                 // `ifi_type` and `ifi_flags`; IFLA_MTU, IFLA_ADDRESS, IFLA_LINK_NETNSID.
                 let attributes = told.get(LINK_HEADER_BYTES..)?;
-                let number = |kind| find(attributes, kind)?.first_chunk().copied().map(u32::from_ne_bytes);
+                let number =
+                    |kind| find(attributes, kind)?.first_chunk().copied().map(u32::from_ne_bytes);
                 let flags = u32::from_ne_bytes(*told.get(8..)?.first_chunk()?);
                 Some(Link {
                     kind: u16::from_ne_bytes(*told.get(2..)?.first_chunk()?),
@@ -295,7 +302,9 @@ impl Interfaces {
         self.set_up_unasked(index)?;
         // RT_TABLE, RTPROT_STATIC, RT_SCOPE_HOST, RTN_LOCAL; RTA_OIF.
         let local = [family(of), 0, 0, 0, TABLE, 4, 254, 2, 0, 0, 0, 0];
-        self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &local, |message| message.bytes(4, &loopback.to_ne_bytes()))?;
+        self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &local, |message| {
+            message.bytes(4, &loopback.to_ne_bytes())
+        })?;
         self.lead_in_also(name, of)?;
         if marked.is_some() {
             self.default_route(index, of, MARKED_TABLE, marked)?;
@@ -346,7 +355,13 @@ impl Interfaces {
         self.default_route(index, of, MAIN_TABLE, None)
     }
 
-    fn default_route(&mut self, index: u32, of: IpAddr, table: u8, initcwnd: Option<u32>) -> io::Result<()> {
+    fn default_route(
+        &mut self,
+        index: u32,
+        of: IpAddr,
+        table: u8,
+        initcwnd: Option<u32>,
+    ) -> io::Result<()> {
         // RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST.
         let header = [family(of), 0, 0, 0, table, 4, 253, 1, 0, 0, 0, 0];
         self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &header, |message| {
@@ -425,7 +440,12 @@ impl Interfaces {
     }
 
     /// Passes all entries of a kind to `each`.
-    pub(crate) fn tell_all(&mut self, kind: u16, header: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    pub(crate) fn tell_all(
+        &mut self,
+        kind: u16,
+        header: &[u8],
+        mut each: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
         let number = self.send(kind, ALL, header, |_| {})?;
         loop {
             let read = self.receive()?;
@@ -514,14 +534,17 @@ mod tests {
         // A socket that can't send there returns EINVAL, the same error as the kernel's answer for a route that leads
         // nowhere.
         let (socket, _other) = std::os::unix::net::UnixDatagram::pair().unwrap();
-        let mut interfaces = Interfaces { socket: socket.into(), number: 1, buffer: vec![0; ANSWER_BYTES] };
+        let mut interfaces =
+            Interfaces { socket: socket.into(), number: 1, buffer: vec![0; ANSWER_BYTES] };
         let told = interfaces.is_local("192.0.2.1".parse().unwrap());
         assert_eq!(told.unwrap_err().raw_os_error(), Some(libc::EINVAL));
     }
 
     #[test]
     fn a_device_is_made_and_goes() {
-        let Ok(there) = Namespace::create() else { return eprintln!("not tested: no namespace can be made") };
+        let Ok(there) = Namespace::create() else {
+            return eprintln!("not tested: no namespace can be made");
+        };
         if Tun::probe().is_err() {
             return eprintln!("not tested: there are no TUN devices");
         }
@@ -549,11 +572,19 @@ mod tests {
                 interfaces.add_default_route(index, address).unwrap();
                 assert_eq!(interfaces.dropped(index).unwrap(), 0);
                 let mut packet = [0; 1500];
-                assert_eq!(tun.read(&mut packet).unwrap(), None, "it sends nothing of its own accord");
+                assert_eq!(
+                    tun.read(&mut packet).unwrap(),
+                    None,
+                    "it sends nothing of its own accord"
+                );
                 let socket = UdpSocket::bind((own, 0)).unwrap();
                 socket.send_to(b"hello", (other, 9)).unwrap();
                 let bytes = tun.read(&mut packet).unwrap().unwrap();
-                assert!(packet[..bytes].ends_with(b"hello") && bytes == 20 + 8 + 5, "{:?}", &packet[..bytes]);
+                assert!(
+                    packet[..bytes].ends_with(b"hello") && bytes == 20 + 8 + 5,
+                    "{:?}",
+                    &packet[..bytes]
+                );
                 // Back again, with source and destination exchanged, which changes no checksum.
                 let ports = socket.local_addr().unwrap().port().to_be_bytes();
                 packet[12..20].rotate_left(4);
@@ -561,10 +592,16 @@ mod tests {
                 socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
                 tun.write(&packet[..bytes]).unwrap();
                 let mut told = [0; 16];
-                assert_eq!(socket.recv_from(&mut told).unwrap(), (5, (other.parse::<IpAddr>().unwrap(), 9).into()));
+                assert_eq!(
+                    socket.recv_from(&mut told).unwrap(),
+                    (5, (other.parse::<IpAddr>().unwrap(), 9).into())
+                );
                 drop(tun);
                 assert_eq!(interfaces.index(name).unwrap(), None);
-                assert_eq!(interfaces.dropped(index).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+                assert_eq!(
+                    interfaces.dropped(index).unwrap_err().raw_os_error(),
+                    Some(libc::ENODEV)
+                );
             })
             .unwrap();
         assert_eq!(Interfaces::here().unwrap().index(name).unwrap(), None);

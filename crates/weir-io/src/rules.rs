@@ -25,7 +25,8 @@ const ANYCAST: u8 = 4;
 const TO: u16 = 1;
 /// The errors in the kernel's answer when no packet can be sent there: no route, or a route that
 /// refuses.
-const NO_WAY: [i32; 5] = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL, libc::EAFNOSUPPORT];
+const NO_WAY: [i32; 5] =
+    [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL, libc::EAFNOSUPPORT];
 /// `RTPROT_KERNEL`: made by the kernel, for an address of this machine.
 const BY_KERNEL: u8 = 2;
 /// `FR_ACT_TO_TBL`.
@@ -100,8 +101,13 @@ impl Interfaces {
         (header[0], header[1]) = (FAMILIES[usize::from(address.is_ipv6())], bits);
         let destination = octets(address);
         // An error of the socket says nothing about routes, whatever its number is.
-        let told =
-            self.answer(GET_ROUTE, 0, &header, |message| message.bytes(TO, &destination), |told| told.get(7).copied())?;
+        let told = self.answer(
+            GET_ROUTE,
+            0,
+            &header,
+            |message| message.bytes(TO, &destination),
+            |told| told.get(7).copied(),
+        )?;
         match told {
             Ok(kind) => Ok(matches!(kind, Some(LOCAL | ANYCAST))),
             Err(code) if NO_WAY.contains(&code) => Ok(false),
@@ -115,7 +121,13 @@ impl Interfaces {
         let length = size_of_val(&on) as libc::socklen_t;
         // SAFETY: the descriptor is open as long as `self` is, and the pointer is to a number of that length, which the kernel copies.
         let code = unsafe {
-            libc::setsockopt(self.descriptor().as_raw_fd(), libc::SOL_NETLINK, STRICT, (&raw const on).cast(), length)
+            libc::setsockopt(
+                self.descriptor().as_raw_fd(),
+                libc::SOL_NETLINK,
+                STRICT,
+                (&raw const on).cast(),
+                length,
+            )
         };
         if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -123,7 +135,8 @@ impl Interfaces {
 
 /// The table of a route, or the one to which a rule leads.
 fn table(told: &[u8]) -> Option<u32> {
-    let long = find(told.get(HEADER_BYTES..)?, TABLE).and_then(|number| number.first_chunk().copied());
+    let long =
+        find(told.get(HEADER_BYTES..)?, TABLE).and_then(|number| number.first_chunk().copied());
     long.map(u32::from_ne_bytes).or_else(|| told.get(TABLE_AT).map(|short| u32::from(*short)))
 }
 
@@ -137,7 +150,9 @@ mod tests {
 
     #[test]
     fn a_route_with_a_rule_leads_here() {
-        let Ok(there) = Namespace::create() else { return eprintln!("not tested: no namespace can be made") };
+        let Ok(there) = Namespace::create() else {
+            return eprintln!("not tested: no namespace can be made");
+        };
         if Tun::probe().is_err() {
             return eprintln!("not tested: there are no TUN devices");
         }
@@ -152,7 +167,10 @@ mod tests {
             assert_eq!(interfaces.led_here(false).unwrap(), Led::Nowhere);
             assert_eq!(interfaces.led_here(true).unwrap(), Led::Nowhere);
             let [mine, other] = ["198.18.9.1", "198.18.9.2"].map(|text| text.parse().unwrap());
-            assert_eq!([mine, other].map(|address| interfaces.is_local(address).unwrap()), [true, false]);
+            assert_eq!(
+                [mine, other].map(|address| interfaces.is_local(address).unwrap()),
+                [true, false]
+            );
             interfaces.lead_in(tun, "weir-led", lo, own, [None; 2]).unwrap();
             assert_eq!(interfaces.led_here(false).unwrap(), Led::ByRule);
             assert_eq!(interfaces.led_here(true).unwrap(), Led::Nowhere);

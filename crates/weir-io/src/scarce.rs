@@ -82,7 +82,9 @@ mod tests {
             while let Some((place, socket)) = scarce.pop(Class::Small) {
                 scarce.keep(place, socket);
             }
-            for index in (0..5).rev().filter(|&index| scarce.keeps(socket(index))).collect::<Vec<_>>() {
+            for index in
+                (0..5).rev().filter(|&index| scarce.keeps(socket(index))).collect::<Vec<_>>()
+            {
                 scarce.wait(Class::Small, socket(index));
             }
             served.extend(scarce.pop(Class::Small).map(|(_, socket)| socket.index));
@@ -92,6 +94,10 @@ mod tests {
         let (place, _) = scarce.pop(Class::Small).expect("it waits");
         scarce.keep(place, socket(7));
         scarce.forget(socket(7));
-        assert!(!scarce.keeps(socket(7)) && scarce.is_empty(Class::Small) && scarce.is_empty(Class::Large));
+        assert!(
+            !scarce.keeps(socket(7))
+                && scarce.is_empty(Class::Small)
+                && scarce.is_empty(Class::Large)
+        );
     }
 }

@@ -34,13 +34,16 @@ impl Board {
         let bytes = workers.checked_mul(size_of::<Line>()).ok_or(io::ErrorKind::InvalidInput)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses an unused place.
-        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, array.as_raw_fd(), 0) };
+        let start = unsafe {
+            libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, array.as_raw_fd(), 0)
+        };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
         let mapping = Mapping { start, bytes };
         // SAFETY: mapped for as long as `mapping` lives; the program in the kernel accesses its words one by one, and adds atomically.
-        unsafe { Board::over(start, bytes, workers, mapping) }.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+        unsafe { Board::over(start, bytes, workers, mapping) }
+            .ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 }

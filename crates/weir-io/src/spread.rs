@@ -32,7 +32,8 @@ pub fn spread_over(listener: &impl AsFd, places: &[u32]) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut program = program(places);
-    let program = libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
+    let program =
+        libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
     let len = size_of_val(&program) as libc::socklen_t;
     let value = (&raw const program).cast();
     let (fd, option) = (listener.as_fd().as_raw_fd(), libc::SO_ATTACH_REUSEPORT_CBPF);
@@ -84,7 +85,8 @@ mod tests {
 
     /// Connects `count` clients: how many each listener has.
     fn connect(to: SocketAddr, listeners: &[TcpListener], count: usize) -> Vec<usize> {
-        let clients: Vec<_> = (0..count).map(|_| TcpStream::connect(to).expect("connected")).collect();
+        let clients: Vec<_> =
+            (0..count).map(|_| TcpStream::connect(to).expect("connected")).collect();
         let take = |listener: &TcpListener| std::iter::from_fn(|| listener.accept().ok()).count();
         let taken: Vec<usize> = listeners.iter().map(take).collect();
         assert_eq!(taken.iter().sum::<usize>(), count);
@@ -105,7 +107,10 @@ mod tests {
         }
         spread_by_hash(&listeners[0]).expect("it was not");
         assert!(connect(address, &listeners, 120).iter().all(|taken| *taken > 0));
-        assert_eq!(spread_by_hash(&listeners[0]).expect_err("it is").kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            spread_by_hash(&listeners[0]).expect_err("it is").kind(),
+            io::ErrorKind::NotFound
+        );
     }
 
     #[test]

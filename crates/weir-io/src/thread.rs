@@ -9,7 +9,8 @@ use rustix::thread::{CpuSet, Pid};
 /// Cores that this process may use.
 pub fn available_cores() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None);
-    set.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
+    set.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+        .unwrap_or_default()
 }
 
 /// Binds the calling thread to a core. Where that is forbidden (false), the kernel's choice is good

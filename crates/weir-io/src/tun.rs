@@ -43,7 +43,8 @@ impl Tun {
     /// EBUSY: an interface has this name; EINVAL: that is no name; EPERM without CAP_NET_ADMIN;
     /// ENOENT or EACCES of [`TUN_DEVICE`].
     pub fn create(name: &str) -> io::Result<Tun> {
-        let mut wanted = Wanted { name: [0; INTERFACE_NAME_BYTES_MAX + 1], flags: FLAGS, rest: [0; 22] };
+        let mut wanted =
+            Wanted { name: [0; INTERFACE_NAME_BYTES_MAX + 1], flags: FLAGS, rest: [0; 22] };
         if name.is_empty() || name.len() > INTERFACE_NAME_BYTES_MAX || name.contains(['\0', '%']) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -70,7 +71,14 @@ impl Tun {
     pub fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(into) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -63,7 +63,17 @@ struct Row {
 }
 
 const fn row(knob: Knob, word: &'static str, option: (c_int, c_int)) -> Row {
-    Row { knob, word, option, option_v6: None, factor: 1, read_factor: 1, is_wide: false, usual: 0, lock: None }
+    Row {
+        knob,
+        word,
+        option,
+        option_v6: None,
+        factor: 1,
+        read_factor: 1,
+        is_wide: false,
+        usual: 0,
+        lock: None,
+    }
 }
 
 /// `SOCK_SNDBUF_LOCK` and `SOCK_RCVBUF_LOCK` (linux/socket.h).
@@ -147,9 +157,14 @@ impl fmt::Display for Refused {
                 )
             }
             (_, Some(libc::EPERM)) => {
-                write!(f, "no permission: `{word}` needs the capability CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN")
+                write!(
+                    f,
+                    "no permission: `{word}` needs the capability CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN"
+                )
             }
-            (DEVICE, Some(libc::ENODEV)) => write!(f, "`{word}`: no such interface; {}", known_interfaces()),
+            (DEVICE, Some(libc::ENODEV)) => {
+                write!(f, "`{word}`: no such interface; {}", known_interfaces())
+            }
             _ => write!(f, "`{word}`: {error}"),
         }
     }
@@ -197,7 +212,8 @@ impl<'a> Tuning<'a> {
         for (row, value) in ROWS.iter().zip(self.values) {
             let now = row.read(socket, is_ipv6);
             match value {
-                Some(value) if matches!(now, Ok(now) if now == value * row.factor * row.read_factor) => {}
+                Some(value) if matches!(now, Ok(now) if now == value * row.factor * row.read_factor) =>
+                    {}
                 Some(value) => row.set(socket, is_ipv6, value)?,
                 None => {
                     let domain = if is_ipv6 { Domain::IPV6 } else { Domain::IPV4 };
@@ -237,13 +253,15 @@ impl<'a> Tuning<'a> {
                 Err(_) => Ok(()),
             }
         };
-        thread::scope(|scope| scope.spawn(check).join()).map_err(|_| io::Error::other("a thread panicked"))?
+        thread::scope(|scope| scope.spawn(check).join())
+            .map_err(|_| io::Error::other("a thread panicked"))?
     }
 
     fn try_out(&self, domain: Domain) -> io::Result<()> {
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         let is_ipv6 = domain == Domain::IPV6;
-        self.set(&socket, is_ipv6).map_err(|refused| io::Error::new(refused.error.kind(), refused.to_string()))?;
+        self.set(&socket, is_ipv6)
+            .map_err(|refused| io::Error::new(refused.error.kind(), refused.to_string()))?;
         for (row, value) in self.chosen().filter(|(row, _)| row.lock.is_some()) {
             let given = row.read(&socket, is_ipv6)? / row.read_factor;
             if given < value {
@@ -290,31 +308,47 @@ impl Row {
 }
 
 /// Sets an option of a socket.
-pub(crate) fn put(socket: &impl AsFd, (level, name): (c_int, c_int), value: &[u8]) -> io::Result<()> {
+pub(crate) fn put(
+    socket: &impl AsFd,
+    (level, name): (c_int, c_int),
+    value: &[u8],
+) -> io::Result<()> {
     let len = value.len() as libc::socklen_t;
     // SAFETY: `value` is readable for `len` bytes; the descriptor is open.
-    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, value.as_ptr().cast(), len) };
+    let result = unsafe {
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, value.as_ptr().cast(), len)
+    };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Reads an option, of eight bytes or of four.
-pub(crate) fn get(socket: &impl AsFd, (level, name): (c_int, c_int), is_wide: bool) -> io::Result<u64> {
+pub(crate) fn get(
+    socket: &impl AsFd,
+    (level, name): (c_int, c_int),
+    is_wide: bool,
+) -> io::Result<u64> {
     let mut value = [0u8; 8];
     let mut len = if is_wide { 8 } else { 4 };
     let at = value.as_mut_ptr().cast();
     // SAFETY: `value` is writable for `len` bytes; the descriptor is open.
-    let result = unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, at, &raw mut len) };
+    let result =
+        unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, at, &raw mut len) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
     let [a, b, c, d, ..] = value;
-    Ok(if is_wide { u64::from_ne_bytes(value) } else { u64::from(u32::from_ne_bytes([a, b, c, d])) })
+    Ok(if is_wide {
+        u64::from_ne_bytes(value)
+    } else {
+        u64::from(u32::from_ne_bytes([a, b, c, d]))
+    })
 }
 
 /// The names of the interfaces where this thread is, in words.
 fn known_interfaces() -> String {
     let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-    let names: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
+    let names: Vec<&str> =
+        text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
     format!("this machine has {}", names.join(", "))
 }
 
@@ -360,7 +394,8 @@ mod tests {
             assert!(found == wanted || is_less, "{}: {found}, not {wanted}", row.word);
         }
         let device = SockRef::from(socket).device().expect("an option");
-        let device = device.map(|name| String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned());
+        let device =
+            device.map(|name| String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned());
         assert_eq!(device.as_deref(), tuning.device);
     }
 
@@ -395,23 +430,38 @@ mod tests {
             Inbound::default().apply(&listener).expect("everybody may");
             let fresh = Socket::from(Outbound::default().socket(to, false).expect("a socket"));
             for row in &ROWS {
-                let [now, usual] =
-                    [row.read(&listener, is_ipv6), row.read(&fresh, is_ipv6)].map(|read| read.expect("an option"));
+                let [now, usual] = [row.read(&listener, is_ipv6), row.read(&fresh, is_ipv6)]
+                    .map(|read| read.expect("an option"));
                 assert_eq!(now, usual, "{}", row.word);
             }
-            assert_eq!(get(&listener, (libc::SOL_SOCKET, libc::SO_BUF_LOCK), false).expect("an option"), 0);
+            assert_eq!(
+                get(&listener, (libc::SOL_SOCKET, libc::SO_BUF_LOCK), false).expect("an option"),
+                0
+            );
             drop(TcpStream::connect(to).expect("it listens"));
         }
     }
 
     #[test]
     fn what_can_not_be_had_is_named() {
-        let error = Tuning { device: Some("warp0"), ..Tuning::default() }.check().expect_err("there is none");
-        assert!(error.to_string().contains("`device`: no such interface; this machine has "), "{error}");
-        let error = Tuning::default().with(Knob::ReceiveBuffer, 1 << 30).check().expect_err("too much");
-        assert!(error.to_string().contains("`receive-buffer`: 1073741824 bytes requested"), "{error}");
+        let error = Tuning { device: Some("warp0"), ..Tuning::default() }
+            .check()
+            .expect_err("there is none");
+        assert!(
+            error.to_string().contains("`device`: no such interface; this machine has "),
+            "{error}"
+        );
+        let error =
+            Tuning::default().with(Knob::ReceiveBuffer, 1 << 30).check().expect_err("too much");
+        assert!(
+            error.to_string().contains("`receive-buffer`: 1073741824 bytes requested"),
+            "{error}"
+        );
         assert!(error.to_string().contains("net.core.rmem_max"), "{error}");
         let refused = Refused { word: "mark", error: io::Error::from_raw_os_error(libc::EPERM) };
-        assert!(refused.to_string().contains("`mark` needs the capability CAP_NET_RAW"), "{refused}");
+        assert!(
+            refused.to_string().contains("`mark` needs the capability CAP_NET_RAW"),
+            "{refused}"
+        );
     }
 }

@@ -10,7 +10,9 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,7 +42,12 @@ pub struct SocketFile {
 /// # Errors
 /// Any obstacle, with a text that names the path: [`ErrorKind::AddrInUse`] where another process
 /// listens there.
-pub fn bind_unix(path: &Path, backlog: u32, mode: u32, group: Option<u32>) -> io::Result<(OwnedFd, SocketFile)> {
+pub fn bind_unix(
+    path: &Path,
+    backlog: u32,
+    mode: u32,
+    group: Option<u32>,
+) -> io::Result<(OwnedFd, SocketFile)> {
     let named = |error: io::Error| explain(path, &error);
     let lock = lock(path, LOCK_MAX);
     check_unix_free(path)?;
@@ -78,14 +85,21 @@ pub fn check_unix_free(path: &Path) -> io::Result<()> {
         Ok(_) => {}
     }
     match crate::net::connect_unix(path, true).map_err(named)?.1 {
-        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) =>
+        {
+            Ok(())
+        }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let text = "a socket is there to which weir may not connect, so weir cannot tell whether it is in use; remove it, or choose another path";
             Err(explain(path, &io::Error::new(ErrorKind::PermissionDenied, text)))
         }
         Err(error) if error.kind() != ErrorKind::WouldBlock => Err(named(error)),
         // It listens, maybe with a full queue.
-        _ => Err(explain(path, &io::Error::new(ErrorKind::AddrInUse, "another program listens there"))),
+        _ => Err(explain(
+            path,
+            &io::Error::new(ErrorKind::AddrInUse, "another program listens there"),
+        )),
     }
 }
 
@@ -161,7 +175,8 @@ impl SocketFile {
         if found.uid() == geteuid().as_raw() && found.nlink() == 1 {
             return Ok(());
         }
-        let text = "another user has put a file there; choose a directory where no other user may write";
+        let text =
+            "another user has put a file there; choose a directory where no other user may write";
         Err(io::Error::new(ErrorKind::AlreadyExists, text))
     }
 
@@ -175,7 +190,8 @@ impl SocketFile {
         let failed = |error: &io::Error| explain(&self.path, error);
         let found = self.file.metadata().map_err(|error| failed(&error))?;
         let (before, own) = (found.mode() & 0o7777, getegid().as_raw());
-        let group = group.unwrap_or_else(|| if self.is_of_directory(found.gid()) { found.gid() } else { own });
+        let group = group
+            .unwrap_or_else(|| if self.is_of_directory(found.gid()) { found.gid() } else { own });
         if found.gid() != group {
             self.set_mode(before & mode).map_err(|error| failed(&error))?;
             self.give_to(None, Some(group)).map_err(|error| {
@@ -183,7 +199,10 @@ impl SocketFile {
                     ErrorKind::PermissionDenied => "weir must be root or in that group".to_owned(),
                     _ => error.to_string(),
                 };
-                failed(&io::Error::new(error.kind(), format!("cannot give it to group {group}: {why}")))
+                failed(&io::Error::new(
+                    error.kind(),
+                    format!("cannot give it to group {group}: {why}"),
+                ))
             })?;
         } else if before == mode {
             return Ok(());
@@ -194,7 +213,9 @@ impl SocketFile {
     /// Whether its directory gives this group to new files.
     fn is_of_directory(&self, gid: u32) -> bool {
         let directory = self.path.parent().and_then(|path| std::fs::metadata(path).ok());
-        directory.is_some_and(|directory| directory.mode() & libc::S_ISGID != 0 && directory.gid() == gid)
+        directory.is_some_and(|directory| {
+            directory.mode() & libc::S_ISGID != 0 && directory.gid() == gid
+        })
     }
 
     /// Sets the mode by a name that no other process can change: a link in its place would not be
@@ -237,7 +258,8 @@ mod tests {
 
     impl Directory {
         fn new(name: &str) -> Directory {
-            let path = std::env::temp_dir().join(format!("weir-unix-{}-{name}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("weir-unix-{}-{name}", std::process::id()));
             std::fs::create_dir_all(&path).expect("a directory");
             Directory(path)
         }
@@ -261,7 +283,10 @@ mod tests {
         assert_eq!(found.permissions().mode() & 0o777, 0o666);
         crate::net::connect_unix(file.path(), true).expect("a socket").1.expect("it listens");
         let error = directory.bind().expect_err("it lives").to_string();
-        let text = format!("cannot listen on unix:{}: another program listens there", file.path().display());
+        let text = format!(
+            "cannot listen on unix:{}: another program listens there",
+            file.path().display()
+        );
         assert_eq!(error, text);
         drop((socket, file));
         assert!(!directory.0.join("s").exists());
@@ -323,9 +348,16 @@ mod tests {
         let directory = Directory::new("file");
         std::fs::write(directory.0.join("s"), "mine").expect("a file");
         let error = directory.bind().expect_err("it is no socket").to_string();
-        assert!(error.ends_with("a file that is not a socket is there; remove it, or choose another path"), "{error}");
+        assert!(
+            error.ends_with(
+                "a file that is not a socket is there; remove it, or choose another path"
+            ),
+            "{error}"
+        );
         assert_eq!(std::fs::read_to_string(directory.0.join("s")).expect("it is there"), "mine");
-        let error = bind_unix(&directory.0.join("no/s"), 8, 0o600, None).expect_err("no directory").to_string();
+        let error = bind_unix(&directory.0.join("no/s"), 8, 0o600, None)
+            .expect_err("no directory")
+            .to_string();
         assert!(error.ends_with("; create its directory"), "{error}");
     }
 }

@@ -79,7 +79,11 @@ impl Outbound<'_> {
     /// A socket for a connect that the driver begins and a relay that it starts as soon as the
     /// connect has succeeded. The relay acknowledges the other side's answer, with the client's
     /// first bytes if they are there.
-    pub(crate) fn socket_to_connect(&self, to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
+    pub(crate) fn socket_to_connect(
+        &self,
+        to: SocketAddr,
+        nonblocking: bool,
+    ) -> io::Result<OwnedFd> {
         let socket = self.socket(to, nonblocking)?;
         if self.resets {
             acknowledge_late(socket.as_raw_fd());
@@ -150,7 +154,8 @@ impl<'a> Inbound<'a> {
         let socket = SockRef::from(listener);
         // A protocol other than plain TCP may have no such option.
         let is_transparent = match address.is_ipv6() {
-            true => get(listener, (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT), false).is_ok_and(|is| is != 0),
+            true => get(listener, (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT), false)
+                .is_ok_and(|is| is != 0),
             false => socket.ip_transparent_v4().unwrap_or(false),
         };
         if is_transparent != self.transparent {
@@ -173,7 +178,9 @@ impl<'a> Inbound<'a> {
         let wanted = match self.congestion {
             Some(name) => name.as_bytes().to_vec(),
             // A socket that was just made has the system's default.
-            None => of(&Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?)?,
+            None => {
+                of(&Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?)?
+            }
         };
         if of(&socket)? != wanted {
             socket.set_tcp_congestion(&wanted)?;
@@ -206,7 +213,8 @@ pub fn check_congestion(name: &str) -> io::Result<()> {
         crate::set_network_aside()?;
         try_congestion(name)
     };
-    thread::scope(|scope| scope.spawn(check).join()).map_err(|_| io::Error::other("a thread panicked"))?
+    thread::scope(|scope| scope.spawn(check).join())
+        .map_err(|_| io::Error::other("a thread panicked"))?
 }
 
 fn try_congestion(name: &str) -> io::Result<()> {
@@ -239,7 +247,12 @@ fn set_transparent(socket: &impl AsFd, is_ipv6: bool, on: bool) -> io::Result<()
     }
 }
 
-pub(crate) fn set_option(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, on: bool) -> io::Result<()> {
+pub(crate) fn set_option(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    on: bool,
+) -> io::Result<()> {
     put(socket, (level, name), &libc::c_int::from(on).to_ne_bytes())
 }
 
@@ -255,7 +268,9 @@ mod tests {
 
     /// A congestion control that every user may use, other than that of the system if possible.
     fn allowed() -> String {
-        let read = |what: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{what}")).expect("every Linux has it");
+        let read = |what: &str| {
+            fs::read_to_string(format!("/proc/sys/net/ipv4/{what}")).expect("every Linux has it")
+        };
         let usual = read("tcp_congestion_control");
         let all = read("tcp_allowed_congestion_control");
         let other = all.split_whitespace().find(|name| *name != usual.trim());
@@ -270,12 +285,17 @@ mod tests {
     #[test]
     fn outgoing_connections_have_keepalive_and_no_user_timeout() {
         for to in ["127.0.0.1:1", "[::1]:1"] {
-            let socket = Outbound::default().socket(to.parse().expect("an address"), true).expect("a socket");
+            let socket = Outbound::default()
+                .socket(to.parse().expect("an address"), true)
+                .expect("a socket");
             let options = SockRef::from(&socket);
             assert!(options.keepalive().expect("an option"));
             let (idle, each) = (options.tcp_keepalive_time(), options.tcp_keepalive_interval());
             let count = options.tcp_keepalive_retries().expect("an option");
-            assert_eq!(idle.expect("an option") + each.expect("an option") * count, Duration::from_secs(24));
+            assert_eq!(
+                idle.expect("an option") + each.expect("an option") * count,
+                Duration::from_secs(24)
+            );
             assert_eq!(options.tcp_user_timeout().expect("an option"), None);
         }
     }
@@ -284,15 +304,21 @@ mod tests {
     fn clients_that_are_passed_on_are_asked_and_not_left_in_order() {
         let listener = OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("a port"));
         for on in [false, true, false] {
-            Inbound { passed_on: on, ..Inbound::default() }.apply(&listener).expect("everybody may");
+            Inbound { passed_on: on, ..Inbound::default() }
+                .apply(&listener)
+                .expect("everybody may");
             let listener = TcpListener::from(listener.try_clone().expect("a descriptor"));
-            let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+            let client =
+                TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
             let (accepted, _) = listener.accept().expect("one waits");
             let options = SockRef::from(&accepted);
             assert_eq!(options.keepalive().expect("an option"), on);
             assert_eq!(options.linger().expect("an option"), on.then_some(Duration::ZERO));
             if on {
-                assert_eq!(options.tcp_keepalive_time().expect("an option"), Duration::from_secs(60));
+                assert_eq!(
+                    options.tcp_keepalive_time().expect("an option"),
+                    Duration::from_secs(60)
+                );
             }
             drop(client);
         }
@@ -309,7 +335,11 @@ mod tests {
         let seconds = |time: io::Result<Duration>| time.expect("an option").as_secs();
         options.keepalive().expect("an option").then(|| {
             let count = options.tcp_keepalive_retries().expect("an option");
-            [seconds(options.tcp_keepalive_time()), seconds(options.tcp_keepalive_interval()), u64::from(count)]
+            [
+                seconds(options.tcp_keepalive_time()),
+                seconds(options.tcp_keepalive_interval()),
+                u64::from(count),
+            ]
         })
     }
 
@@ -323,7 +353,11 @@ mod tests {
     fn each_side_is_asked_as_was_chosen() {
         let ask = Keepalive::Ask { idle_s: 32_767, interval_s: 7, probes: 127 };
         let usual = Inbound::default();
-        let inbound = |passed_on, keepalive| Inbound { passed_on, tuning: asking(keepalive), ..Inbound::default() };
+        let inbound = |passed_on, keepalive| Inbound {
+            passed_on,
+            tuning: asking(keepalive),
+            ..Inbound::default()
+        };
         let listener = OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("a port"));
         let mut before = usual;
         for (passed_on, chosen, wanted) in [
@@ -341,7 +375,8 @@ mod tests {
             next.in_place_of(&before).apply(&listener).expect("everybody may");
             before = next;
             let listener = TcpListener::from(listener.try_clone().expect("a descriptor"));
-            let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+            let client =
+                TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
             let (accepted, _) = listener.accept().expect("one waits");
             assert_eq!(asks(&accepted), wanted, "{passed_on}, {chosen:?}");
             drop(client);
@@ -349,7 +384,8 @@ mod tests {
         for resets in [false, true] {
             for (chosen, wanted) in [(ask, Some([32_767, 7, 127])), (Keepalive::Off, None)] {
                 let way = Outbound { tuning: asking(Some(chosen)), resets, ..Outbound::default() };
-                let socket = way.socket("127.0.0.1:1".parse().expect("an address"), true).expect("a socket");
+                let socket =
+                    way.socket("127.0.0.1:1".parse().expect("an address"), true).expect("a socket");
                 assert_eq!(asks(&socket), wanted);
             }
         }
@@ -359,7 +395,8 @@ mod tests {
     fn one_port_serves_connections_to_different_servers() {
         let servers: Vec<SocketAddr> =
             ["127.0.0.1:0", "127.0.0.2:0"].map(|text| text.parse().expect("an address")).into();
-        let servers: Vec<TcpListener> = servers.iter().map(|at| TcpListener::bind(at).expect("a port")).collect();
+        let servers: Vec<TcpListener> =
+            servers.iter().map(|at| TcpListener::bind(at).expect("a port")).collect();
         let probe = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
         let way = Outbound { from: Some(probe), ..Outbound::default() };
         let connect = |server: &TcpListener| {
@@ -368,7 +405,8 @@ mod tests {
             socket.connect(&to.into())?;
             Ok::<_, io::Error>(socket)
         };
-        let both: Vec<Socket> = servers.iter().map(|server| connect(server).expect("connected")).collect();
+        let both: Vec<Socket> =
+            servers.iter().map(|server| connect(server).expect("connected")).collect();
         for socket in &both {
             assert_eq!(socket.local_addr().expect("bound").as_socket(), Some(probe));
         }
@@ -382,7 +420,9 @@ mod tests {
         let name = allowed();
         check_congestion(&name).expect("everybody may");
         let listener = OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("a port"));
-        Inbound { congestion: Some(&name), ..Inbound::default() }.apply(&listener).expect("everybody may");
+        Inbound { congestion: Some(&name), ..Inbound::default() }
+            .apply(&listener)
+            .expect("everybody may");
         let listener = TcpListener::from(listener);
         let to = listener.local_addr().expect("bound");
         let client = TcpStream::connect(to).expect("it listens");

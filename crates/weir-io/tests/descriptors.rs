@@ -10,7 +10,8 @@ use std::os::fd::AsRawFd;
 
 use weir_check::waiting::{Waiting, eventually_or};
 use weir_io::{
-    Class, Completion, Driver, DriverKind, Epoll, Event, Options, Payload, Receive, Socket, Uring, bind_listener, probe,
+    Class, Completion, Driver, DriverKind, Epoll, Event, Options, Payload, Receive, Socket, Uring,
+    bind_listener, probe,
 };
 
 /// Short, so that the test sees several attempts; the default is 100 ms.
@@ -39,7 +40,8 @@ fn expect_descriptors(count: usize, what: &str) {
 }
 
 fn listen<D: Driver>(driver: &mut D) -> (Socket, SocketAddr) {
-    let listener = bind_listener("127.0.0.1:0".parse().expect("an address"), 1024).expect("a listener");
+    let listener =
+        bind_listener("127.0.0.1:0".parse().expect("an address"), 1024).expect("a listener");
     let address = listener.local_addr().expect("an address");
     (driver.listen(listener, 1).expect("listening"), address)
 }
@@ -121,7 +123,8 @@ fn running_out_is_survived<D: Driver>(make: impl Fn() -> D) {
         served.is_some()
     });
     let served = served.expect("just seen");
-    let mut clients: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(address).expect("a connection")).collect();
+    let mut clients: Vec<TcpStream> =
+        (0..2).map(|_| TcpStream::connect(address).expect("a connection")).collect();
     let (mut failures, mut accepted) = (0u64, Vec::new());
     until(&mut driver, "failures", |_, completion| {
         match completion.event {
@@ -156,10 +159,14 @@ fn running_out_is_survived<D: Driver>(make: impl Fn() -> D) {
     assert_eq!(&answer, b"pong");
     // One client leaves, the waiting one is accepted.
     driver.close(served);
-    until(&mut driver, "recovery", |_, completion| matches!(completion.event, Event::Accepted { .. }));
+    until(&mut driver, "recovery", |_, completion| {
+        matches!(completion.event, Event::Accepted { .. })
+    });
     restore(limit);
     clients.push(TcpStream::connect(address).expect("a connection"));
-    until(&mut driver, "the rest", |_, completion| matches!(completion.event, Event::Accepted { .. }));
+    until(&mut driver, "the rest", |_, completion| {
+        matches!(completion.event, Event::Accepted { .. })
+    });
 }
 
 /// Lowers the limit so that this many more can be opened; the files fill the gaps below.

@@ -12,7 +12,11 @@ fn a_taken_port_is_told_in_words() {
     let address = taken.local_addr().expect("an address");
     let error = bind_listener(address, 16).expect_err("it is taken");
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    assert_eq!(error.to_string(), format!("cannot listen on {address}: another program uses this port"));
-    let error = bind_listener("192.0.2.1:0".parse().expect("an address"), 16).expect_err("not ours");
+    assert_eq!(
+        error.to_string(),
+        format!("cannot listen on {address}: another program uses this port")
+    );
+    let error =
+        bind_listener("192.0.2.1:0".parse().expect("an address"), 16).expect_err("not ours");
     assert!(error.to_string().contains("this machine has no such address"), "{error}");
 }

@@ -81,7 +81,9 @@ impl<D: Driver> Bench<D> {
         let socket = self.driver.connect(address, 1).expect("a socket");
         let mut connected = false;
         while !connected {
-            self.turn(|completion| connected |= matches!(completion.event, Event::Connected(Ok(()))));
+            self.turn(|completion| {
+                connected |= matches!(completion.event, Event::Connected(Ok(())))
+            });
         }
         (socket, self.listener.accept().expect("a connection").0)
     }
@@ -151,7 +153,11 @@ fn stalled_relays_share_their_pipes<D: Driver>(
         assert!(sent < FLOOD, "somebody took it all");
     }
     drop(flood);
-    assert!(descriptors() - open <= 2 * RELAY_PIPES as usize, "{} of {open} descriptors", descriptors());
+    assert!(
+        descriptors() - open <= 2 * RELAY_PIPES as usize,
+        "{} of {open} descriptors",
+        descriptors()
+    );
     let held = HEAP.load(Ordering::Relaxed).saturating_sub(heap);
     assert!(held <= stalled * (80 << 10), "{held} B");
 }

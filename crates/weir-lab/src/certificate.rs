@@ -10,8 +10,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize,
-    date_time_ymd,
+    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256,
+    RsaKeySize, date_time_ymd,
 };
 use weir_tls::{Files, Materials, Pair, Terms, Wanted, provider};
 
@@ -43,7 +43,9 @@ pub struct Certificate {
 impl fmt::Debug for Certificate {
     /// Without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificate").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("Certificate")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -66,8 +68,12 @@ impl Certificate {
             let certificate = parameters.self_signed(&key)?;
             Ok((certificate.der().to_vec(), key.serialize_der()))
         };
-        let (certificate, key) = made().map_err(|error| format!("cannot create a certificate: {error}"))?;
-        Ok(Certificate { certificate: pem("CERTIFICATE", &certificate), key: pem("PRIVATE KEY", &key) })
+        let (certificate, key) =
+            made().map_err(|error| format!("cannot create a certificate: {error}"))?;
+        Ok(Certificate {
+            certificate: pem("CERTIFICATE", &certificate),
+            key: pem("PRIVATE KEY", &key),
+        })
     }
 
     /// Makes a certificate for a server on this machine that listens there.
@@ -105,7 +111,9 @@ pub fn terms_of_files(files: &Files) -> Result<Arc<Terms>, String> {
 
 fn terms(pair: Pair, http2: bool) -> Result<Arc<Terms>, String> {
     let wanted = Wanted { http2, ..Wanted::of(pair.files.clone()) };
-    Terms::new(wanted, Materials::of(&[pair]), provider()).map(Arc::new).map_err(|bad| bad.to_string())
+    Terms::new(wanted, Materials::of(&[pair]), provider())
+        .map(Arc::new)
+        .map_err(|bad| bad.to_string())
 }
 
 /// RFC 7468 §2.
@@ -132,8 +140,11 @@ mod tests {
     #[test]
     fn what_is_made_is_read_with_its_names() {
         for kind in [KeyKind::EcdsaP256, KeyKind::Rsa2048] {
-            let made = Certificate::make(kind, &["a.test".to_owned(), "127.0.0.9".to_owned()]).unwrap();
-            let pair = Pair::of_texts("it", made.certificate.as_bytes(), made.key.as_bytes(), &provider()).unwrap();
+            let made =
+                Certificate::make(kind, &["a.test".to_owned(), "127.0.0.9".to_owned()]).unwrap();
+            let pair =
+                Pair::of_texts("it", made.certificate.as_bytes(), made.key.as_bytes(), &provider())
+                    .unwrap();
             assert_eq!(pair.names.len(), 1, "an address is no name: {:?}", pair.names);
             assert_eq!(&*pair.names[0], "a.test");
             assert_eq!(pair.out_of_time(1_800_000_000), None);

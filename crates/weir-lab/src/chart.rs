@@ -65,7 +65,11 @@ fn picture(
     Ok(svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{}\" ", escaped(title)), 1))
 }
 
-fn draw(svg: &mut String, height: u32, content: impl FnOnce(&Area<'_>) -> Result<(), Failed>) -> Result<(), Failed> {
+fn draw(
+    svg: &mut String,
+    height: u32,
+    content: impl FnOnce(&Area<'_>) -> Result<(), Failed>,
+) -> Result<(), Failed> {
     let area = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     content(&area)?;
     area.present()

@@ -94,17 +94,21 @@ impl Reading {
     }
 
     fn since(&self, earlier: &Reading) -> Figures {
-        let grown = |name: &str, label| self.totals.get(name, label).saturating_sub(earlier.totals.get(name, label));
+        let grown = |name: &str, label| {
+            self.totals.get(name, label).saturating_sub(earlier.totals.get(name, label))
+        };
         let requests = grown("requests", None);
         let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(1e-3);
-        let mut latencies = self.latency.iter().zip(&earlier.latency).map(|(now, then)| now.since(then));
+        let mut latencies =
+            self.latency.iter().zip(&earlier.latency).map(|(now, then)| now.since(then));
         let merged = latencies.next().map(|first| {
             latencies.fold(first, |mut sum, next| {
                 sum.merge(&next);
                 sum
             })
         });
-        let percentile = |of_10_000| merged.as_ref().and_then(|snapshot| snapshot.percentile(of_10_000));
+        let percentile =
+            |of_10_000| merged.as_ref().and_then(|snapshot| snapshot.percentile(of_10_000));
         let cpu_us = self.cpu_us.saturating_sub(earlier.cpu_us) as f64;
         Figures {
             rate: requests as f64 / seconds,
@@ -136,7 +140,9 @@ impl Figures {
             _ => "p50 - p99 -".to_owned(),
         });
         parts.push(format!("{clients} clients, {upstreams} upstream"));
-        parts.push(self.cpu_us.map_or_else(|| "CPU -".to_owned(), |us| format!("CPU {us:.1} us/req")));
+        parts.push(
+            self.cpu_us.map_or_else(|| "CPU -".to_owned(), |us| format!("CPU {us:.1} us/req")),
+        );
         parts.push(format!("{in_flight} in flight, {waiting} waiting"));
         let mut line = String::new();
         for part in parts {

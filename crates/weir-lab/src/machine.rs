@@ -28,8 +28,13 @@ impl Machine {
     pub fn look() -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (cpu, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
-        let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
-        let kib = memory.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        let model =
+            cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+        let kib = memory
+            .split_whitespace()
+            .nth(1)
+            .and_then(|number| number.parse::<u64>().ok())
+            .unwrap_or(0);
         Machine {
             processor: model.trim_start_matches([' ', '\t', ':']).trim().to_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -56,7 +61,8 @@ pub fn command_line(words: &[String]) -> String {
 }
 
 /// Fields whose values a report shows; those of others may be secrets, and reports are passed on.
-const SHOWN_FIELDS: [&str; 6] = ["accept", "accept-encoding", "connection", "content-type", "host", "user-agent"];
+const SHOWN_FIELDS: [&str; 6] =
+    ["accept", "accept-encoding", "connection", "content-type", "host", "user-agent"];
 /// Short options with a value: characters after them in the same word are not options.
 const SHORT_WITH_VALUE: &str = "cRdntX";
 /// The text in place of a secret.
@@ -103,7 +109,8 @@ fn option(word: &str) -> (usize, Option<Mask>) {
         return ((2 + name.len() + 1).min(word.len()), Some(show));
     }
     let Some(letters) = word.strip_prefix('-') else { return (0, None) };
-    let mut letters = letters.char_indices().take_while(|(_, letter)| !SHORT_WITH_VALUE.contains(*letter));
+    let mut letters =
+        letters.char_indices().take_while(|(_, letter)| !SHORT_WITH_VALUE.contains(*letter));
     match letters.find(|(_, letter)| *letter == 'H') {
         Some((at, _)) => {
             let start = at + 2;
@@ -115,7 +122,11 @@ fn option(word: &str) -> (usize, Option<Mask>) {
 
 fn shown_field(field: &str) -> String {
     match field.split_once(':') {
-        Some((name, _)) if SHOWN_FIELDS.iter().any(|shown| name.trim().eq_ignore_ascii_case(shown)) => field.to_owned(),
+        Some((name, _))
+            if SHOWN_FIELDS.iter().any(|shown| name.trim().eq_ignore_ascii_case(shown)) =>
+        {
+            field.to_owned()
+        }
         Some((name, _)) => format!("{name}: {SECRET}"),
         None => SECRET.to_owned(),
     }
@@ -128,7 +139,9 @@ fn shown_body(body: &str) -> String {
 
 fn shown_class(class: &str) -> String {
     let shown = class.split(',').map(|pair| match pair.split_once('=') {
-        Some((key, _)) if key.rsplit(':').next().is_some_and(|key| key.trim() == "body") => format!("{key}={SECRET}"),
+        Some((key, _)) if key.rsplit(':').next().is_some_and(|key| key.trim() == "body") => {
+            format!("{key}={SECRET}")
+        }
         _ => shown_url(pair),
     });
     shown.collect::<Vec<_>>().join(",")
@@ -136,7 +149,8 @@ fn shown_class(class: &str) -> String {
 
 /// Returns a URL or a path without its user name and its query. Other words don't change.
 pub(crate) fn shown_url(url: &str) -> String {
-    let (before, query) = url.split_once('?').map_or((url, None), |(before, query)| (before, Some(query)));
+    let (before, query) =
+        url.split_once('?').map_or((url, None), |(before, query)| (before, Some(query)));
     let authority = before.find("://").map_or(before.len(), |at| at + 3);
     let end = before[authority..].find('/').map_or(before.len(), |at| authority + at);
     let host = before[authority..end].rfind('@').map_or(authority, |at| authority + at);
@@ -165,17 +179,35 @@ mod tests {
                 &["bomb", "-H", "Authorization: Bearer x", "-HCookie: a=b"][..],
                 "bomb -H 'Authorization: ***' '-HCookie: ***'",
             ),
-            (&["--header=cookie:x", "--header", "X-Api-Key: x"], "'--header=cookie: ***' --header 'X-Api-Key: ***'"),
-            (&["-H=Authorization: x", "-kHAuthorization: x"], "'-H=Authorization: ***' '-kHAuthorization: ***'"),
-            (&["-kH", "A: x", "-H", "no field", "-H", "-H", "u"], "-kH 'A: ***' -H '***' -H '***' u"),
-            (&["-H", "Accept: c", "--header=host: d", "-XHEAD", "-c2"], "-H 'Accept: c' '--header=host: d' -XHEAD -c2"),
-            (&["--body", "{\"p\":\"x\"}", "--body=x", "--body="], "--body '***' '--body=***' '--body=***'"),
+            (
+                &["--header=cookie:x", "--header", "X-Api-Key: x"],
+                "'--header=cookie: ***' --header 'X-Api-Key: ***'",
+            ),
+            (
+                &["-H=Authorization: x", "-kHAuthorization: x"],
+                "'-H=Authorization: ***' '-kHAuthorization: ***'",
+            ),
+            (
+                &["-kH", "A: x", "-H", "no field", "-H", "-H", "u"],
+                "-kH 'A: ***' -H '***' -H '***' u",
+            ),
+            (
+                &["-H", "Accept: c", "--header=host: d", "-XHEAD", "-c2"],
+                "-H 'Accept: c' '--header=host: d' -XHEAD -c2",
+            ),
+            (
+                &["--body", "{\"p\":\"x\"}", "--body=x", "--body="],
+                "--body '***' '--body=***' '--body=***'",
+            ),
             (&["--body", "@file", "--body=@file"], "--body @file --body=@file"),
             (
                 &["http://h/?token=x", "u:p@h/a?b@c", "https://u:p@h:1/a@b?c"],
                 "'http://h/?***' 'u:p@h/a?***' 'https://***@h:1/a@b?***'",
             ),
-            (&["--class", "a: body=x y, path=/p?t=x,rate=1"], "--class 'a: body=***, path=/p?***,rate=1'"),
+            (
+                &["--class", "a: body=x y, path=/p?t=x,rate=1"],
+                "--class 'a: body=***, path=/p?***,rate=1'",
+            ),
             (&["--class=a:rate=1,body=x"], "'--class=a:rate=1,body=***'"),
             // Text that only looks like a header field doesn't change.
             (&["Authorization:x", "--", "-", "p99>20ms"], "Authorization:x -- - 'p99>20ms'"),

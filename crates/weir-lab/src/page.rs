@@ -21,7 +21,11 @@ impl Page {
         let head = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
             <meta name=\"viewport\" content=\"width=device-width\">\
             <meta name=\"color-scheme\" content=\"light dark\">";
-        Page { html: format!("{head}<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n") }
+        Page {
+            html: format!(
+                "{head}<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n"
+            ),
+        }
     }
 
     /// A heading of the second order.
@@ -96,8 +100,12 @@ pub(crate) struct Table {
 impl Table {
     /// A table with the names of its columns.
     pub(crate) fn new(columns: &[&str]) -> Table {
-        let heads = columns.iter().map(|column| format!("<th>{}", escaped(column))).collect::<String>();
-        Table { columns: columns.iter().map(|column| escaped(column)).collect(), html: format!("<tr>{heads}\n") }
+        let heads =
+            columns.iter().map(|column| format!("<th>{}", escaped(column))).collect::<String>();
+        Table {
+            columns: columns.iter().map(|column| escaped(column)).collect(),
+            html: format!("<tr>{heads}\n"),
+        }
     }
 
     /// A row.
@@ -127,7 +135,11 @@ impl Table {
 
 /// A text as HTML shows it, between tags or in quotes.
 pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 #[cfg(test)]

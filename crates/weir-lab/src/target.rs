@@ -49,7 +49,9 @@ impl Url {
     /// # Errors
     /// What is wrong with it and how it should look, in one line.
     pub fn parse(text: &str) -> Result<Url, String> {
-        let wrong = |why: &str| format!("`{text}`: {why}; expected http://HOST[:PORT][/PATH][?QUERY] or https://...");
+        let wrong = |why: &str| {
+            format!("`{text}`: {why}; expected http://HOST[:PORT][/PATH][?QUERY] or https://...")
+        };
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let is_tls = match whole.split_once("://") {
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => false,
@@ -59,16 +61,23 @@ impl Url {
         if !whole.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong("bytes that must be percent-encoded in a URL"));
         }
-        let uri: Uri = whole.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+        let uri: Uri =
+            whole.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
         let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
         let bare = authority.host().trim_start_matches('[').trim_end_matches(']');
         if bare.is_empty() || authority.as_str().contains('@') {
-            return Err(wrong(if bare.is_empty() { "no host" } else { "weir does not send a user name" }));
+            return Err(wrong(if bare.is_empty() {
+                "no host"
+            } else {
+                "weir does not send a user name"
+            }));
         }
         let port = match authority.as_str()[authority.host().len()..].strip_prefix(':') {
             None if is_tls => TLS_PORT,
             None => PORT,
-            Some(digits) => digits.parse().ok().filter(|port| *port > 0).ok_or_else(|| wrong("no such port"))?,
+            Some(digits) => {
+                digits.parse().ok().filter(|port| *port > 0).ok_or_else(|| wrong("no such port"))?
+            }
         };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
@@ -88,7 +97,13 @@ impl Url {
         let first = found.first().ok_or_else(|| format!("`{}` has no address", self.name))?;
         let local = found.iter().find(|address| address.is_ipv4() && address.ip().is_loopback());
         let address = *local.filter(|_| first.ip().is_loopback()).unwrap_or(first);
-        Ok(Target { address, host: self.host, path: self.path, name: self.name, is_tls: self.is_tls })
+        Ok(Target {
+            address,
+            host: self.host,
+            path: self.path,
+            name: self.name,
+            is_tls: self.is_tls,
+        })
     }
 }
 
@@ -124,7 +139,9 @@ impl Target {
         if yes {
             return Ok(Some(format!("{what}; sending requests there because of --yes")));
         }
-        Err(format!("{what}. Load on a server of another person is an attack; if it is yours, add --yes"))
+        Err(format!(
+            "{what}. Load on a server of another person is an attack; if it is yours, add --yes"
+        ))
     }
 }
 
@@ -134,7 +151,12 @@ pub fn is_private(ip: IpAddr) -> bool {
         IpAddr::V4(ip) => is_private_v4(ip),
         IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
             Some(mapped) => is_private_v4(mapped),
-            None => ip.is_loopback() || ip.is_unspecified() || ip.is_unique_local() || ip.is_unicast_link_local(),
+            None => {
+                ip.is_loopback()
+                    || ip.is_unspecified()
+                    || ip.is_unique_local()
+                    || ip.is_unicast_link_local()
+            }
         },
     }
 }
@@ -167,7 +189,10 @@ mod tests {
         ] {
             let url = Url::parse(text).unwrap();
             assert_eq!(url.is_tls, text.to_ascii_lowercase().starts_with("https"), "{text}");
-            assert_eq!((url.name.as_str(), url.port, url.host.as_str(), url.path.as_str()), (name, port, host, path));
+            assert_eq!(
+                (url.name.as_str(), url.port, url.host.as_str(), url.path.as_str()),
+                (name, port, host, path)
+            );
         }
     }
 
@@ -189,7 +214,10 @@ mod tests {
             ("http://[::1/", ""),
         ] {
             let error = Url::parse(text).unwrap_err();
-            assert!(error.contains(why) && error.contains("expected http://HOST"), "{text}: {error}");
+            assert!(
+                error.contains(why) && error.contains("expected http://HOST"),
+                "{text}: {error}"
+            );
         }
     }
 

@@ -11,7 +11,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::client::{
-    ClientConfig, ClientConnection, ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+    ClientConfig, ClientConnection, ClientSessionStore, Resumption, Tls12ClientSessionValue,
+    Tls13ClientSessionValue,
 };
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, ALL_KX_GROUPS};
@@ -54,7 +55,14 @@ pub struct Wishes {
 impl Default for Wishes {
     /// Returns everything supported, with the system's trusted certificates.
     fn default() -> Wishes {
-        Wishes { trust: Trust::System, version: None, suite: None, group: None, resume: false, http2: false }
+        Wishes {
+            trust: Trust::System,
+            version: None,
+            suite: None,
+            group: None,
+            resume: false,
+            http2: false,
+        }
     }
 }
 
@@ -97,7 +105,8 @@ impl Client {
             Some(Version::Tls12) => &[&TLS12],
             Some(Version::Tls13) => &[&TLS13],
         };
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(versions);
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions);
         let builder = builder.map_err(|_| {
             let (suite, group) = (wishes.suite.as_deref(), wishes.group.as_deref());
             let asked: Vec<&str> = [suite, group].into_iter().flatten().collect();
@@ -108,13 +117,18 @@ impl Client {
             Trust::System => format!("{bad}; use --cacert FILE or --insecure instead"),
             _ => bad.to_string(),
         })?;
-        let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-        config.alpn_protocols = vec![if wishes.http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+        let mut config =
+            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        config.alpn_protocols =
+            vec![if wishes.http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
         config.resumption = Resumption::disabled();
         // The first random bytes of a process take tens of milliseconds, which must not count for a
         // handshake.
         let mut first = [0; 1];
-        provider.secure_random.fill(&mut first).map_err(|_| "the system has no random numbers".to_owned())?;
+        provider
+            .secure_random
+            .fill(&mut first)
+            .map_err(|_| "the system has no random numbers".to_owned())?;
         Ok(Client { config: Arc::new(config), resume: wishes.resume })
     }
 
@@ -149,7 +163,11 @@ impl Caller {
 
     /// Returns the same with a separate store of sessions, for another thread.
     pub(crate) fn fork(&self) -> Caller {
-        Caller { client: self.client.clone(), config: self.client.config(), name: self.name.clone() }
+        Caller {
+            client: self.client.clone(),
+            config: self.client.config(),
+            name: self.name.clone(),
+        }
     }
 
     /// The client's end of a new connection, for a driver.
@@ -172,7 +190,8 @@ impl Caller {
 /// # Errors
 /// It is neither, in one line.
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(host.to_owned()).map_err(|_| format!("`{host}` is a name that no certificate can have"))
+    ServerName::try_from(host.to_owned())
+        .map_err(|_| format!("`{host}` is a name that no certificate can have"))
 }
 
 /// Returns the wanted part of what is supported.
@@ -223,7 +242,9 @@ impl Tickets {
 
 impl fmt::Debug for Tickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tickets").field("tickets", &self.kept().tickets.len()).finish_non_exhaustive()
+        f.debug_struct("Tickets")
+            .field("tickets", &self.kept().tickets.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -59,7 +59,9 @@ pub fn duration_us(text: &str) -> Result<u64, String> {
         "h" => 3600e6,
         _ => return Err(format!("`{text}` is not a duration such as 500ms, 10s or 2m")),
     };
-    let us = number(digits).map_err(|_| format!("`{text}` is not a duration such as 500ms, 10s or 2m"))? * factor;
+    let us = number(digits)
+        .map_err(|_| format!("`{text}` is not a duration such as 500ms, 10s or 2m"))?
+        * factor;
     if us <= DURATION_US_MAX { Ok(us as u64) } else { Err(format!("`{text}` is more than a day")) }
 }
 
@@ -86,10 +88,14 @@ mod tests {
 
     #[test]
     fn times_are_read_with_their_unit() {
-        for (text, expected) in [("5", 5_000), ("5ms", 5_000), ("0", 0), ("2s", 2_000_000), ("7us", 7)] {
+        for (text, expected) in
+            [("5", 5_000), ("5ms", 5_000), ("0", 0), ("2s", 2_000_000), ("7us", 7)]
+        {
             assert_eq!(time_us(text), Some(expected), "{text}");
         }
-        for text in ["", "ms", "-1", "1.5s", "5 ms", "5m", "99999999999999999999s", "18446744073709551615s"] {
+        for text in
+            ["", "ms", "-1", "1.5s", "5 ms", "5m", "99999999999999999999s", "18446744073709551615s"]
+        {
             assert_eq!(time_us(text), None, "{text}");
         }
     }
@@ -114,12 +120,21 @@ mod tests {
 
     #[test]
     fn thousands_are_set_apart() {
-        assert_eq!([0, 999, 1000, 32_768, 1_000_000].map(grouped), ["0", "999", "1,000", "32,768", "1,000,000"]);
+        assert_eq!(
+            [0, 999, 1000, 32_768, 1_000_000].map(grouped),
+            ["0", "999", "1,000", "32,768", "1,000,000"]
+        );
     }
 
     #[test]
     fn units_are_read_and_needed() {
-        let good = [("250us", 250), ("1.5ms", 1500), ("10s", 10_000_000), ("2m", 120_000_000), ("1h", 3_600_000_000)];
+        let good = [
+            ("250us", 250),
+            ("1.5ms", 1500),
+            ("10s", 10_000_000),
+            ("2m", 120_000_000),
+            ("1h", 3_600_000_000),
+        ];
         for (text, us) in good {
             assert_eq!(duration_us(text), Ok(us), "{text}");
         }
@@ -130,7 +145,10 @@ mod tests {
 
     #[test]
     fn numbers_are_plain() {
-        assert_eq!((number("250"), number("1.5k"), number("2M")), (Ok(250.0), Ok(1500.0), Ok(2_000_000.0)));
+        assert_eq!(
+            (number("250"), number("1.5k"), number("2M")),
+            (Ok(250.0), Ok(1500.0), Ok(2_000_000.0))
+        );
         for text in ["", "k", "x", "-1", "+1", "1e9", "inf", "nan", "0x1"] {
             assert!(number(text).is_err(), "{text}");
         }

@@ -13,7 +13,8 @@ fn root() -> PathBuf {
 
 /// The quoted strings of `allow = [ ... ]`.
 fn allowed() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml is beside Cargo.toml");
+    let text =
+        std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml is beside Cargo.toml");
     let (_, list) = text.split_once("allow = [").expect("deny.toml has a list of allowed licences");
     let (list, _) = list.split_once(']').expect("the list ends");
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
@@ -65,7 +66,9 @@ fn one(words: &[&str], at: &mut usize, allowed: &BTreeSet<String>) -> bool {
 #[test]
 fn expressions_are_read() {
     let allowed = BTreeSet::from(["MIT".to_owned(), "ISC".to_owned(), "A WITH B".to_owned()]);
-    for good in ["MIT", "MIT OR GPL-3.0", "GPL-3.0/MIT", "(GPL-3.0 OR MIT) AND ISC", "A WITH B OR GPL-3.0"] {
+    for good in
+        ["MIT", "MIT OR GPL-3.0", "GPL-3.0/MIT", "(GPL-3.0 OR MIT) AND ISC", "A WITH B OR GPL-3.0"]
+    {
         assert!(satisfied(good, &allowed), "{good}");
     }
     for bad in ["GPL-3.0", "MIT AND GPL-3.0", "A", "(MIT OR ISC) AND GPL-3.0", "MIT MIT", ""] {
@@ -84,7 +87,8 @@ fn every_dependency_has_an_allowed_licence_and_comes_from_the_registry() {
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON");
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON");
     let packages = metadata["packages"].as_array().expect("there is a list of packages");
     assert!(packages.len() > 10, "only {} packages", packages.len());
     let mut faults = Vec::new();

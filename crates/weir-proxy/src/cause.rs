@@ -230,14 +230,18 @@ impl Cause {
 
     /// Whether no server could take the request, so that a server of a fall-back upstream may.
     pub(crate) fn is_want_of_servers(self) -> bool {
-        let is_unreached = matches!(self, Cause::NoServer | Cause::ConnectFailed | Cause::ConnectTimeout);
+        let is_unreached =
+            matches!(self, Cause::NoServer | Cause::ConnectFailed | Cause::ConnectTimeout);
         is_unreached || matches!(self, Cause::NoHealthyServer | Cause::QueueFull)
     }
 
     /// Whether the data after the request has no known start or is not wanted, so that the
     /// connection ends with the response.
     pub fn ends_connection(self) -> bool {
-        let unread = matches!(self, Cause::Request(_) | Cause::HeadTimeout | Cause::ErrandTimeout | Cause::Glitches);
+        let unread = matches!(
+            self,
+            Cause::Request(_) | Cause::HeadTimeout | Cause::ErrandTimeout | Cause::Glitches
+        );
         unread || self.stage() == Stage::Body
     }
 }

@@ -162,7 +162,11 @@ impl Clients {
     }
 
     /// Creates it without clients. `secret`: see [`Parts`](crate::engine::Parts).
-    pub(crate) fn new(times: (Arc<Histogram>, Arc<Histogram>), secret: [u64; 2], cx: &Context) -> Clients {
+    pub(crate) fn new(
+        times: (Arc<Histogram>, Arc<Histogram>),
+        secret: [u64; 2],
+        cx: &Context,
+    ) -> Clients {
         Clients {
             answers: Answers::new(times, cx),
             forward: ForwardProxy::default(),

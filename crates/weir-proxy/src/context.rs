@@ -80,7 +80,13 @@ struct WallClock {
 
 impl Context {
     /// Creates it for this worker of `workers`, at the time of its first turn.
-    pub(crate) fn new(plan: Arc<Plan>, counters: Arc<Counters>, worker: u16, workers: u16, now_us: u64) -> Context {
+    pub(crate) fn new(
+        plan: Arc<Plan>,
+        counters: Arc<Counters>,
+        worker: u16,
+        workers: u16,
+        now_us: u64,
+    ) -> Context {
         Context {
             now_us,
             worker,
@@ -170,8 +176,7 @@ impl Context {
     /// A source of responses is stopped: drops earlier mail that would resume it.
     pub(crate) fn forget_resume(&mut self, conn: ConnId) {
         if self.has_own_mail {
-            let resumes =
-                |mail: &Mail| matches!(mail, Mail::Flow { conn: other, flow: Flow::Go, .. } if *other == conn);
+            let resumes = |mail: &Mail| matches!(mail, Mail::Flow { conn: other, flow: Flow::Go, .. } if *other == conn);
             self.posts[usize::from(self.worker)].mail.retain(|mail| !resumes(mail));
         }
     }
@@ -187,7 +192,9 @@ impl Context {
     /// Sends the same mail to every other worker.
     pub(crate) fn tell_all(&mut self, mail: impl Fn() -> Mail) {
         let me = self.worker;
-        (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
+        (0..self.workers)
+            .filter(|worker| *worker != me)
+            .for_each(|worker| self.post(worker, mail()));
     }
 }
 
@@ -200,5 +207,12 @@ fn store(plan: &Plan) -> Option<Arc<Store>> {
 fn http2_limits(plan: &ClientPlan, growth: &Arc<WindowPool>) -> Arc<Limits> {
     let Http2Plan { streams_max, window_bytes, connection_window_bytes } = plan.http2;
     let (head, growth) = (plan.head.clone(), Arc::clone(growth));
-    Arc::new(Limits { head, growth, streams_max, window_bytes, connection_window_bytes, ..Limits::default() })
+    Arc::new(Limits {
+        head,
+        growth,
+        streams_max,
+        window_bytes,
+        connection_window_bytes,
+        ..Limits::default()
+    })
 }

@@ -63,7 +63,9 @@ impl From<ClientEnd> for Blame {
     fn from(end: ClientEnd) -> Blame {
         let party = match end {
             ClientEnd::Done | ClientEnd::TunnelEnded => Party::None,
-            ClientEnd::ClientClosed | ClientEnd::ClientReset | ClientEnd::Http2Failed => Party::Client,
+            ClientEnd::ClientClosed | ClientEnd::ClientReset | ClientEnd::Http2Failed => {
+                Party::Client
+            }
             _ => Party::Weir,
         };
         Blame { word: end.word(), party }
@@ -132,7 +134,9 @@ impl From<FlowEnd> for Blame {
         let party = match end {
             FlowEnd::Done => Party::None,
             FlowEnd::ClientReset | FlowEnd::HelloTruncated => Party::Client,
-            FlowEnd::ServerReset | FlowEnd::ConnectFailed | FlowEnd::ConnectTimeout => Party::Server,
+            FlowEnd::ServerReset | FlowEnd::ConnectFailed | FlowEnd::ConnectTimeout => {
+                Party::Server
+            }
             _ => Party::Weir,
         };
         Blame { word: end.word(), party }
@@ -217,11 +221,17 @@ impl ServerTlsFailure {
     pub fn text(self) -> &'static str {
         match self {
             ServerTlsFailure::NotTls => "it does not speak TLS on this port",
-            ServerTlsFailure::NothingInCommon => "it shares no TLS version, cipher suite or group with weir",
-            ServerTlsFailure::Name => "its certificate is for other names; `name` of `tls` says which one is expected",
+            ServerTlsFailure::NothingInCommon => {
+                "it shares no TLS version, cipher suite or group with weir"
+            }
+            ServerTlsFailure::Name => {
+                "its certificate is for other names; `name` of `tls` says which one is expected"
+            }
             ServerTlsFailure::Expired => "its certificate, or one above it, has expired",
             ServerTlsFailure::NotYetValid => "its certificate, or one above it, is not valid yet",
-            ServerTlsFailure::UnknownCa => "no CA of `ca` has signed its certificate, or one between is not sent",
+            ServerTlsFailure::UnknownCa => {
+                "no CA of `ca` has signed its certificate, or one between is not sent"
+            }
             ServerTlsFailure::NoNames => {
                 "its certificate has no name in subjectAltName; a common name (CN) does not count"
             }
@@ -233,12 +243,16 @@ impl ServerTlsFailure {
                 "its certificate has a key that weir does not accept: RSA needs 2048 to 8192 bits and not the kind for PSS \
                  only, and curves are P-256, P-384 and P-521"
             }
-            ServerTlsFailure::Certificate => "its certificate is damaged, signed wrongly, or made for something else",
+            ServerTlsFailure::Certificate => {
+                "its certificate is damaged, signed wrongly, or made for something else"
+            }
             ServerTlsFailure::Alert => {
                 "it rejected TLS with an alert: the name, the certificate that weir shows, or its own key, such as one for \
                  RSA-PSS only"
             }
-            ServerTlsFailure::Misbehaved => "it breaks the rules of TLS, or bytes were changed on the way",
+            ServerTlsFailure::Misbehaved => {
+                "it breaks the rules of TLS, or bytes were changed on the way"
+            }
             ServerTlsFailure::Left => "it closed the connection within the TLS handshake",
             ServerTlsFailure::Internal => "TLS failed within weir",
         }

@@ -226,8 +226,17 @@ impl Engine {
         for token in expired.drain(..) {
             match Token::unpack(token) {
                 Some(Token::Client { .. }) => self.clients.on_timer(token, &mut self.cx),
-                Some(Token::Conn { .. } | Token::Probe { .. } | Token::Retry { .. } | Token::Limit { .. }) => {
-                    self.upstreams.on_timer(token, &mut Replies::new(&mut self.clients), &mut self.cx);
+                Some(
+                    Token::Conn { .. }
+                    | Token::Probe { .. }
+                    | Token::Retry { .. }
+                    | Token::Limit { .. },
+                ) => {
+                    self.upstreams.on_timer(
+                        token,
+                        &mut Replies::new(&mut self.clients),
+                        &mut self.cx,
+                    );
                 }
                 Some(Token::Flow { .. }) => {
                     let (flows, mut sides) = flows::parts(self);
@@ -260,7 +269,8 @@ impl Engine {
             }
             let Engine { clients, upstreams, cx, requests_max, .. } = self;
             let more = upstreams.end_cancelled(cx)
-                || cx.counters.requests.get() < *requests_max && clients.read_on(&mut Requests::new(upstreams), cx);
+                || cx.counters.requests.get() < *requests_max
+                    && clients.read_on(&mut Requests::new(upstreams), cx);
             if more {
                 self.pass_on();
                 continue;
@@ -356,7 +366,12 @@ impl Engine {
     ///
     /// # Errors
     /// It is not wanted: what to do with its connection.
-    pub fn accepted(&mut self, socket: u64, peer: SocketAddr, entrance: Entrance) -> Result<u64, Unwanted> {
+    pub fn accepted(
+        &mut self,
+        socket: u64,
+        peer: SocketAddr,
+        entrance: Entrance,
+    ) -> Result<u64, Unwanted> {
         if matches!(entrance.serves, Serves::Tcp(_)) {
             return flows::accepted(self, socket, peer, entrance);
         }
@@ -379,7 +394,12 @@ impl Engine {
 
     /// A client sent bytes.
     pub fn client_received(&mut self, token: u64, input: &Input<'_>) {
-        self.clients.client_received(token, input, &mut Requests::new(&mut self.upstreams), &mut self.cx);
+        self.clients.client_received(
+            token,
+            input,
+            &mut Requests::new(&mut self.upstreams),
+            &mut self.cx,
+        );
         self.pass_on();
     }
 
@@ -405,7 +425,13 @@ impl Engine {
 
     /// A tunnel has moved this many bytes, from its client and to it, since the driver has it;
     /// `half_closed`: one side has closed. A tunnel that has moved nothing for too long ends.
-    pub fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64, half_closed: bool) {
+    pub fn relay_looked(
+        &mut self,
+        token: u64,
+        from_client: u64,
+        to_client: u64,
+        half_closed: bool,
+    ) {
         if Token::is_flow(token) {
             let (flows, mut sides) = flows::parts(self);
             flows.looked(token, (from_client, to_client), half_closed, &mut sides);
@@ -453,7 +479,12 @@ impl Engine {
 
     /// A server sent bytes.
     pub fn upstream_received(&mut self, token: u64, input: &Input<'_>) {
-        self.upstreams.upstream_received(token, input, &mut Replies::new(&mut self.clients), &mut self.cx);
+        self.upstreams.upstream_received(
+            token,
+            input,
+            &mut Replies::new(&mut self.clients),
+            &mut self.cx,
+        );
         self.pass_on();
     }
 
@@ -468,20 +499,35 @@ impl Engine {
 
     /// A server closed its sending direction.
     pub fn upstream_ended(&mut self, token: u64) {
-        self.upstreams.upstream_ended(token, false, &mut Replies::new(&mut self.clients), &mut self.cx);
+        self.upstreams.upstream_ended(
+            token,
+            false,
+            &mut Replies::new(&mut self.clients),
+            &mut self.cx,
+        );
         self.pass_on();
     }
 
     /// A server closed its sending direction without saying so in TLS: its data may have been cut
     /// (RFC 9112 §9.8).
     pub fn upstream_cut(&mut self, token: u64) {
-        self.upstreams.upstream_ended(token, true, &mut Replies::new(&mut self.clients), &mut self.cx);
+        self.upstreams.upstream_ended(
+            token,
+            true,
+            &mut Replies::new(&mut self.clients),
+            &mut self.cx,
+        );
         self.pass_on();
     }
 
     /// A server's connection broke.
     pub fn upstream_failed(&mut self, token: u64) {
-        self.upstreams.upstream_failed(token, UpstreamEnd::Reset, &mut Replies::new(&mut self.clients), &mut self.cx);
+        self.upstreams.upstream_failed(
+            token,
+            UpstreamEnd::Reset,
+            &mut Replies::new(&mut self.clients),
+            &mut self.cx,
+        );
         self.pass_on();
     }
 

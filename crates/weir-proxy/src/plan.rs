@@ -48,7 +48,8 @@ pub use merge::{Full, SERVERS_SPARE, kept};
 pub use network::{AddressField, NO_ADDRESS, Network, Shown};
 pub use server::{Location, ORIGINAL_DESTINATION, Place, ServerPlan, UNIX, UNLOCATED};
 pub use shield::{
-    BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
+    BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch,
+    RequestMatch, ShieldPlan, Terms,
 };
 pub(crate) use shield::{CONNECTIONS, OFFENCES};
 pub use shutdown::ShutdownPlan;
@@ -181,14 +182,19 @@ impl Plan {
 
     /// Whether a route, a rule of one or a limit looks at paths.
     pub fn reads_paths(&self) -> bool {
-        let of_limits = || self.shield.as_ref().is_some_and(|shield| shield.limits.iter().any(LimitPlan::reads_paths));
+        let of_limits = || {
+            self.shield
+                .as_ref()
+                .is_some_and(|shield| shield.limits.iter().any(LimitPlan::reads_paths))
+        };
         self.routes.reads_paths() || of_limits()
     }
 
     /// Whether weir passes client certificates to servers: then Client-Cert and Client-Cert-Chain
     /// of clients are removed (RFC 9440 §2.4), whichever listener they come from.
     pub fn tells_certificates(&self) -> bool {
-        let all = self.listeners.iter().filter_map(|listener| listener.tls.as_ref()?.clients.as_ref());
+        let all =
+            self.listeners.iter().filter_map(|listener| listener.tls.as_ref()?.clients.as_ref());
         all.into_iter().any(|clients| clients.told)
     }
 }
@@ -459,7 +465,8 @@ impl UpstreamPlan {
     /// Returns the lowest status that matters to health; above all statuses if none does.
     pub fn notable_from(&self) -> u16 {
         let good = self.health.as_ref().filter(|health| health.expect_body.is_none());
-        let bad = self.failover.iter().filter_map(|rule| rule.symptom.codes()).map(|codes| codes.first);
+        let bad =
+            self.failover.iter().filter_map(|rule| rule.symptom.codes()).map(|codes| codes.first);
         bad.chain(good.map(|health| health.expect_status.first)).min().unwrap_or(u16::MAX)
     }
 }

@@ -157,7 +157,8 @@ impl Flows {
         if self.elsewhere(key).is_none() && servers::is_destination(flow.upstream, sides.cx) {
             return self.end(key, FlowEnd::OwnDestination, sides);
         }
-        let chosen = servers::begin_flow(sides.upstreams, flow.upstream, flow.peer(), &mut tried, sides.cx);
+        let chosen =
+            servers::begin_flow(sides.upstreams, flow.upstream, flow.peer(), &mut tried, sides.cx);
         self.flows.at_mut(key).phase = Phase::Connecting { tried, any_port: false };
         match chosen {
             Some(server) => self.dial(key, server, sides),
@@ -177,13 +178,20 @@ impl Flows {
             },
             address => address,
         };
-        let announcement = proxy_protocol.map(|version| Announcement { version, whose: self.flows.at(key).whose() });
+        let announcement = proxy_protocol
+            .map(|version| Announcement { version, whose: self.flows.at(key).whose() });
         if let Some(Way { congestion: Some(name), is_arm: true, .. }) = way.as_deref() {
             self.keep_arm(key, Side::Server, name);
         }
         self.arm(key, sides.cx.now_us + timeout_us, sides.cx);
         let token = Token::FlowServer { key, generation }.pack();
-        sides.cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
+        sides.cx.actions.push_back(Action::Connect {
+            token,
+            address,
+            server: server.number(),
+            announcement,
+            way,
+        });
     }
 
     /// The port of the client is taken for the address of the server: another port is used. If that
@@ -191,7 +199,9 @@ impl Flows {
     pub(crate) fn port_taken(&mut self, token: u64, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at_mut(key);
-        let (Phase::Connecting { tried, any_port }, Some(server)) = (flow.phase, flow.at()) else { return };
+        let (Phase::Connecting { tried, any_port }, Some(server)) = (flow.phase, flow.at()) else {
+            return;
+        };
         let mut again = servers::flow_server(sides.upstreams, server, flow.peer(), sides.cx);
         match again.way.as_mut().filter(|way| way.is_client && !any_port) {
             Some(way) => way.from = way.from.map(|from| SocketAddr::new(from.ip(), 0)),
@@ -239,7 +249,10 @@ impl Flows {
     pub(crate) fn unstarted(&mut self, token: u64, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at(key);
-        let (Phase::Connecting { .. }, Some(server), None) = (flow.phase, flow.at(), flow.server()) else { return };
+        let (Phase::Connecting { .. }, Some(server), None) = (flow.phase, flow.at(), flow.server())
+        else {
+            return;
+        };
         servers::flow_unstarted(sides.upstreams, server, sides.cx);
         let now_us = sides.cx.now_us;
         let flow = self.flows.at_mut(key);
@@ -252,7 +265,13 @@ impl Flows {
     }
 
     /// A server cannot be reached: tries another one, or ends for this reason.
-    fn unconnected(&mut self, key: FlowKey, server: ServerIndex, why: FlowEnd, sides: &mut Sides<'_>) {
+    fn unconnected(
+        &mut self,
+        key: FlowKey,
+        server: ServerIndex,
+        why: FlowEnd,
+        sides: &mut Sides<'_>,
+    ) {
         let flow = self.flows.at_mut(key);
         let socket = flow.server();
         flow.set_at(None);
@@ -285,13 +304,17 @@ impl Flows {
             return;
         }
         match (flow.phase, flow.at()) {
-            (Phase::Connecting { .. }, Some(server)) => self.unconnected(key, server, FlowEnd::ConnectTimeout, sides),
+            (Phase::Connecting { .. }, Some(server)) => {
+                self.unconnected(key, server, FlowEnd::ConnectTimeout, sides)
+            }
             (Phase::Hello, _) => self.end(key, FlowEnd::HelloTimeout, sides),
             (Phase::Connecting { .. }, None) => self.connect(key, FlowEnd::NoServer, sides),
             (Phase::Relaying { .. }, _) => {
                 // A timer that was set before may be due now as well, and each look sets the next.
                 flow.due_us = LOOKING_US;
-                if let Some(socket) = flow.begin_to_ask().filter(|_| !servers::has_keepalive(flow.upstream, sides.cx)) {
+                if let Some(socket) =
+                    flow.begin_to_ask().filter(|_| !servers::has_keepalive(flow.upstream, sides.cx))
+                {
                     sides.cx.actions.push_back(Action::KeepAlive { socket });
                 }
                 sides.cx.actions.push_back(Action::LookRelay { token, client: flow.client });
@@ -333,8 +356,17 @@ impl Flows {
             cx.counters.tunnels.sub(1);
         }
         if let Some(server) = flow.at() {
-            let of_server = if why == FlowEnd::ServerReset { UpstreamEnd::Reset } else { UpstreamEnd::TunnelEnded };
-            servers::flow_ended(upstreams, server, if is_joined { of_server } else { UpstreamEnd::Cancelled }, cx);
+            let of_server = if why == FlowEnd::ServerReset {
+                UpstreamEnd::Reset
+            } else {
+                UpstreamEnd::TunnelEnded
+            };
+            servers::flow_ended(
+                upstreams,
+                server,
+                if is_joined { of_server } else { UpstreamEnd::Cancelled },
+                cx,
+            );
         }
         let worker = cx.worker;
         clients.records().flow_ended(cx, |now_us| FlowLine {
@@ -400,7 +432,11 @@ impl Flows {
     /// The first broken invariant, in words.
     pub(crate) fn audit(&self, upstreams: &Upstreams, cx: &Context) -> Result<(), String> {
         if self.flows.len() != cx.flows {
-            return Err(format!("{} flows are there, and {} are counted", self.flows.len(), cx.flows));
+            return Err(format!(
+                "{} flows are there, and {} are counted",
+                self.flows.len(),
+                cx.flows
+            ));
         }
         if !self.joining.is_empty() {
             return Err(format!("{} flows are connected and not joined", self.joining.len()));
@@ -411,9 +447,13 @@ impl Flows {
         let lost = |key: &FlowKey| {
             let flow = self.flows.at(*key);
             flow.at().is_none() != flow.server().is_none()
-                || flow.due_us != LOOKING_US && cx.wheel.next_due().is_none_or(|due_us| due_us > flow.due_us + TICK_US)
+                || flow.due_us != LOOKING_US
+                    && cx.wheel.next_due().is_none_or(|due_us| due_us > flow.due_us + TICK_US)
         };
-        self.flows.keys().find(lost).map_or(Ok(()), |key| Err(format!("flow {key} waits for nothing")))
+        self.flows
+            .keys()
+            .find(lost)
+            .map_or(Ok(()), |key| Err(format!("flow {key} waits for nothing")))
     }
 }
 
@@ -421,6 +461,10 @@ impl Flow {
     /// Returns the client that a connection to a server is made for.
     fn whose(&self) -> Whose {
         let address = self.peer();
-        if address.ip() == NO_ADDRESS { Whose::Unknown } else { Whose::Client { address, socket: self.client } }
+        if address.ip() == NO_ADDRESS {
+            Whose::Unknown
+        } else {
+            Whose::Client { address, socket: self.client }
+        }
     }
 }

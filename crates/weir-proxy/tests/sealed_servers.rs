@@ -42,11 +42,17 @@ impl Bench {
     }
 
     fn of(outcomes: [Result<(), ServerTlsFailure>; 2], tls: Option<ServerTlsPlan>) -> Bench {
-        let server = |host: u8| ServerPlan::new(&format!("s{host}"), SocketAddr::from(([192, 0, 2, host], 443)));
+        let server = |host: u8| {
+            ServerPlan::new(&format!("s{host}"), SocketAddr::from(([192, 0, 2, host], 443)))
+        };
         let servers = vec![server(0), ServerPlan { backup: true, ..server(1) }];
         let upstream = UpstreamPlan { servers, tls, connect_retries: 1, ..UpstreamPlan::default() };
         let route = Route::default();
-        let plan = Plan { upstreams: vec![upstream], routes: RouteTable::new(vec![route]), ..Plan::default() };
+        let plan = Plan {
+            upstreams: vec![upstream],
+            routes: RouteTable::new(vec![route]),
+            ..Plan::default()
+        };
         let (servers, counters) = (ServerStats::for_plan(&plan), Arc::new(Counters::default()));
         let parts = Parts {
             servers: servers.clone(),
@@ -78,7 +84,10 @@ impl Bench {
             relays: 0,
         };
         bench.turn();
-        let token = bench.engine.accepted(1, SocketAddr::from(([198, 51, 100, 7], 999)), Entrance::default()).unwrap();
+        let token = bench
+            .engine
+            .accepted(1, SocketAddr::from(([198, 51, 100, 7], 999)), Entrance::default())
+            .unwrap();
         bench.tokens.insert(1, token);
         bench
     }
@@ -138,8 +147,10 @@ impl Bench {
 }
 
 const POST: &str = "POST /pay HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
-const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const UPGRADE: &str =
+    "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCH: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
@@ -185,7 +196,10 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_when_tls_says_so() {
         assert_eq!(bench.at_client.ends_with("0\r\n\r\n"), !is_cut, "{}", bench.at_client);
         assert_eq!(bench.closed.is_some(), is_cut);
         let ends = |word| bench.servers[0].closes.get(word);
-        assert_eq!((ends("cut"), ends("answer-ended-by-close")), (u64::from(is_cut), u64::from(!is_cut)));
+        assert_eq!(
+            (ends("cut"), ends("answer-ended-by-close")),
+            (u64::from(is_cut), u64::from(!is_cut))
+        );
         // Servers that never announce it have not died of their requests.
         assert!(bench.engine.report().suspects.is_empty());
     }
@@ -197,7 +211,10 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_when_tls_says_so() {
     bench.engine.upstream_cut(token);
     bench.turn();
     assert!(bench.at_client.ends_with("\r\n\r\nok"));
-    assert_eq!((bench.servers[0].closes.get("cut"), bench.servers[0].closes.get("server-closed")), (0, 1));
+    assert_eq!(
+        (bench.servers[0].closes.get("cut"), bench.servers[0].closes.get("server-closed")),
+        (0, 1)
+    );
 }
 
 #[test]

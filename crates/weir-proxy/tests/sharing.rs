@@ -39,7 +39,8 @@ impl Bench {
         let mut server = ServerPlan::new("server", SocketAddr::from(([192, 0, 2, 1], 80)));
         (server.connections, server.connections_max) = (1, 1);
         let pipeline = PipelineMode::Depth(8);
-        let upstream = UpstreamPlan { servers: vec![server], share, pipeline, ..UpstreamPlan::default() };
+        let upstream =
+            UpstreamPlan { servers: vec![server], share, pipeline, ..UpstreamPlan::default() };
         let route = Route::default();
         let routes = RouteTable::new(vec![route]);
         let plan = Plan { upstreams: vec![upstream], routes, ..Plan::default() };
@@ -103,7 +104,10 @@ impl Bench {
                 self.engine.upstream_sent(self.tokens[&socket], true);
             }
             Action::SendClient { socket, out } => {
-                self.at_client.entry(socket).or_default().push_str(&String::from_utf8(out.to_vec()).unwrap());
+                self.at_client
+                    .entry(socket)
+                    .or_default()
+                    .push_str(&String::from_utf8(out.to_vec()).unwrap());
                 if self.slow != Some(socket) {
                     self.engine.client_sent(self.tokens[&socket], None, true);
                 }

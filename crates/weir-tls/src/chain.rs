@@ -18,15 +18,20 @@ use crate::pem;
 /// The text has no certificates, has too many, or is damaged.
 pub(crate) fn read(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadPair> {
     let shown = file.display();
-    let chain = pem::certificates(text).map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
+    let chain = pem::certificates(text)
+        .map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
     match chain.len() {
         0 => {
             let instead = pem::instead(text);
-            let text = format!("{shown} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`){instead}");
+            let text = format!(
+                "{shown} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`){instead}"
+            );
             Err(BadPair::new(text))
         }
         1..=CHAIN_MAX => Ok(chain),
-        many => Err(BadPair::new(format!("{shown} has {many} certificates, of {CHAIN_MAX} that it may have"))),
+        many => Err(BadPair::new(format!(
+            "{shown} has {many} certificates, of {CHAIN_MAX} that it may have"
+        ))),
     }
 }
 
@@ -54,7 +59,8 @@ pub(crate) fn misfit(files: &Files, pair: &CertifiedKey) -> BadPair {
 
 /// Returns a reason why some clients reject the chain at any time.
 pub(crate) fn flaw(file: &Path, chain: &[CertificateDer<'_>]) -> Option<String> {
-    let parties: Option<Vec<_>> = chain.iter().map(|certificate| der::parties(certificate)).collect();
+    let parties: Option<Vec<_>> =
+        chain.iter().map(|certificate| der::parties(certificate)).collect();
     let parties = parties?;
     let at = parties.windows(2).position(|pair| pair[0].0 != pair[1].1)?;
     let ((issuer, below), (_, above)) = (&parties[at], &parties[at + 1]);
@@ -71,7 +77,9 @@ pub(crate) fn out_of_time(file: &Path, chain: &[CertificateDer<'_>], now: i64) -
     let judge = |(at, certificate): (usize, &CertificateDer<'_>)| {
         let end = der::read(certificate)?.not_after;
         let (at, subject, day) = (at + 1, subject(certificate), der::day_text(end));
-        (end < now).then(|| format!("certificate {at} in {} ({subject}) has expired on {day}", file.display()))
+        (end < now).then(|| {
+            format!("certificate {at} in {} ({subject}) has expired on {day}", file.display())
+        })
     };
     chain.iter().enumerate().skip(1).filter_map(judge).collect()
 }

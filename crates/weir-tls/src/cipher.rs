@@ -31,7 +31,13 @@ pub trait Cipher {
     ///
     /// # Errors
     /// The keys are used up; nothing more can be sent.
-    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure>;
+    fn seal(
+        &mut self,
+        rest: &mut [u8],
+        parts: &[&[u8]],
+        record_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure>;
 
     /// Appends a close_notify: nothing follows in this direction (RFC 8446 §6.1).
     fn close(&mut self, rest: &mut [u8], out: &mut Vec<u8>);
@@ -165,8 +171,8 @@ impl Failure {
     /// it, and waits to hear what is wrong with it.
     pub(crate) fn is_about_certificate(self) -> bool {
         use Failure::{
-            BadCertificate, CaCertificate, Expired, NoCertificate, NoNames, NotYetValid, Revoked, UnknownCa, Unlisted,
-            UnusableKey, WrongName,
+            BadCertificate, CaCertificate, Expired, NoCertificate, NoNames, NotYetValid, Revoked,
+            UnknownCa, Unlisted, UnusableKey, WrongName,
         };
         matches!(
             self,

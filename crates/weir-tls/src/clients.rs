@@ -70,7 +70,10 @@ impl ClientTrust {
     ///
     /// # Errors
     /// They can't be read, or contain something else.
-    pub fn read(wanted: &WantedOfClients, provider: &Arc<CryptoProvider>) -> Result<ClientTrust, BadPair> {
+    pub fn read(
+        wanted: &WantedOfClients,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<ClientTrust, BadPair> {
         let trusted = Roots::read(&Trust::File(wanted.authorities.clone()))?;
         let roots = trusted.store().ok_or_else(|| BadPair::new("there are no CAs".to_owned()))?;
         let lists = wanted.revocations.as_deref().map(lists).transpose()?.unwrap_or_default();
@@ -83,7 +86,9 @@ impl ClientTrust {
         let known = if wanted.revocations.is_none() { trusted.known() } else { Known::default() };
         if roots.is_empty() && wanted.revocations.is_some() {
             let file = wanted.authorities.display();
-            let text = format!("{file} has no certificate of a CA, and with revocation lists no other one is trusted");
+            let text = format!(
+                "{file} has no certificate of a CA, and with revocation lists no other one is trusted"
+            );
             return Err(BadPair::new(text));
         }
         let (count, hints) = (lists.len(), hints(&roots, &known));
@@ -99,7 +104,13 @@ impl ClientTrust {
         };
         let algorithms = provider.signature_verification_algorithms;
         Ok(ClientTrust {
-            verifier: Arc::new(KnownClients { known, others, required: wanted.required, hints, algorithms }),
+            verifier: Arc::new(KnownClients {
+                known,
+                others,
+                required: wanted.required,
+                hints,
+                algorithms,
+            }),
             revocations: wanted.revocations.clone(),
             authorities: trusted.len(),
             lists: count,
@@ -112,7 +123,11 @@ impl ClientTrust {
     pub fn out_of_time(&self, now: i64) -> Option<String> {
         let (file, end) = (self.revocations.as_ref()?.display(), self.lists_end?);
         let day = der::day_text(end);
-        let text = || format!("a revocation list in {file} has expired on {day}: clients that it is about are refused");
+        let text = || {
+            format!(
+                "a revocation list in {file} has expired on {day}: clients that it is about are refused"
+            )
+        };
         (now > end).then(text)
     }
 
@@ -120,7 +135,9 @@ impl ClientTrust {
     pub fn warnings(&self, now: i64) -> Vec<String> {
         let file = self.revocations.as_deref().unwrap_or(Path::new("")).display();
         let refused = |name: &String| {
-            format!("no revocation list in {file} is of the CA `{name}`: whoever it has signed for is refused")
+            format!(
+                "no revocation list in {file} is of the CA `{name}`: whoever it has signed for is refused"
+            )
         };
         self.out_of_time(now).into_iter().chain(self.unlisted.iter().map(refused)).collect()
     }
@@ -129,7 +146,8 @@ impl ClientTrust {
 /// Names of CAs by which a client chooses a certificate: the trusted CAs, and those that have
 /// signed a certificate that is listed in the file itself. Empty if they are too long.
 fn hints(roots: &RootCertStore, known: &Known) -> Vec<DistinguishedName> {
-    let of_known = known.iter().filter(|certificate| !der::may_sign(certificate)).filter_map(der::identity);
+    let of_known =
+        known.iter().filter(|certificate| !der::may_sign(certificate)).filter_map(der::identity);
     let issuers: BTreeSet<&[u8]> = of_known.map(|(_, issuer)| issuer).collect();
     let issuers = issuers.into_iter().map(|issuer| DistinguishedName::from(issuer.to_vec()));
     let all: Vec<DistinguishedName> = roots.subjects().into_iter().chain(issuers).collect();
@@ -144,11 +162,16 @@ fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, BadP
     if der::read_list(&bytes).is_some() {
         return Ok(vec![CertificateRevocationListDer::from(bytes)]);
     }
-    let found = pem::lists(&bytes).map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
+    let found = pem::lists(&bytes)
+        .map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
     match found.len() {
-        0 => Err(BadPair::new(format!("{shown} has no revocation list in PEM (`-----BEGIN X509 CRL-----`) or DER"))),
+        0 => Err(BadPair::new(format!(
+            "{shown} has no revocation list in PEM (`-----BEGIN X509 CRL-----`) or DER"
+        ))),
         1..=LISTS_MAX => Ok(found),
-        many => Err(BadPair::new(format!("{shown} has {many} revocation lists, of {LISTS_MAX} that it may have"))),
+        many => Err(BadPair::new(format!(
+            "{shown} has {many} revocation lists, of {LISTS_MAX} that it may have"
+        ))),
     }
 }
 
@@ -160,7 +183,10 @@ fn judge(
 ) -> Result<(Vec<String>, Option<i64>), BadPair> {
     let read: Option<Vec<_>> = lists.iter().map(|list| der::read_list(list)).collect();
     let Some(read) = read else {
-        return Err(BadPair::new(format!("{} has a revocation list that can't be understood", path.display())));
+        return Err(BadPair::new(format!(
+            "{} has a revocation list that can't be understood",
+            path.display()
+        )));
     };
     let mut unlisted = Vec::new();
     for name in roots.subjects() {

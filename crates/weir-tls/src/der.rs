@@ -186,7 +186,9 @@ pub(crate) fn has_names(der: &[u8]) -> bool {
 /// Whether a certificate is that of a CA (RFC 5280 §4.2.1.9).
 pub(crate) fn is_authority(der: &[u8]) -> bool {
     let value = extension(der, BASIC_CONSTRAINTS).and_then(|value| Reader(value).expect(SEQUENCE));
-    value.and_then(|mut value| value.next()).is_some_and(|(tag, content)| tag == BOOLEAN && content != [0])
+    value
+        .and_then(|mut value| value.next())
+        .is_some_and(|(tag, content)| tag == BOOLEAN && content != [0])
 }
 
 /// Whether a certificate may sign others (RFC 5280 §4.2.1.3 and §4.2.1.9): it says that it is a CA or that its key signs certificates, and
@@ -243,12 +245,18 @@ pub(crate) fn time((tag, text): (u8, &[u8])) -> Option<i64> {
         *field = number(pair)?;
     }
     let [month, day, hour, minute, second] = fields;
-    let is_time = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
+    let is_time = (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 61;
     is_time.then(|| days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
-    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0')))
+    digits.iter().try_fold(0, |number, digit| {
+        digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0'))
+    })
 }
 
 /// Days from 1970-01-01 to this day: years begin in March, so that the leap day is the last.
@@ -263,11 +271,14 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 pub fn day_text(seconds: i64) -> String {
     let days = seconds.div_euclid(86_400) + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
-    let (day, month) =
-        (day_of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
+    let (day, month) = (
+        day_of_year - (153 * shifted + 2) / 5 + 1,
+        if shifted < 10 { shifted + 3 } else { shifted - 9 },
+    );
     format!("{:04}-{month:02}-{day:02}", year_of_era + era * 400 + i64::from(month <= 2))
 }
 
@@ -286,16 +297,25 @@ mod tests {
     }
 
     fn certificate() -> Vec<u8> {
-        let names =
-            [element(0x82, b"A.Example"), element(0x87, &[10, 0, 0, 1]), element(0x82, b"*.b.example")].concat();
+        let names = [
+            element(0x82, b"A.Example"),
+            element(0x87, &[10, 0, 0, 1]),
+            element(0x82, b"*.b.example"),
+        ]
+        .concat();
         let names = critical(SUBJECT_ALT_NAME, &element(SEQUENCE, &names));
-        let other = element(SEQUENCE, &[element(OBJECT_IDENTIFIER, KEY_USAGE), vec![4, 0]].concat());
+        let other =
+            element(SEQUENCE, &[element(OBJECT_IDENTIFIER, KEY_USAGE), vec![4, 0]].concat());
         of_version_3(&[other, names])
     }
 
     /// An extension that software which does not know it must not ignore.
     fn critical(identifier: &[u8], value: &[u8]) -> Vec<u8> {
-        let parts = [element(OBJECT_IDENTIFIER, identifier), vec![1, 1, 0xff], element(OCTET_STRING, value)];
+        let parts = [
+            element(OBJECT_IDENTIFIER, identifier),
+            vec![1, 1, 0xff],
+            element(OCTET_STRING, value),
+        ];
         element(SEQUENCE, &parts.concat())
     }
 
@@ -305,7 +325,9 @@ mod tests {
     }
 
     fn made_of(version: &[u8], extensions: &[u8]) -> Vec<u8> {
-        let validity = [element(UTC_TIME, b"700101000000Z"), element(GENERALIZED_TIME, b"20500229235960Z")].concat();
+        let validity =
+            [element(UTC_TIME, b"700101000000Z"), element(GENERALIZED_TIME, b"20500229235960Z")]
+                .concat();
         let body = [
             version,
             &element(2, &[1]),
@@ -362,26 +384,49 @@ mod tests {
     fn lists_say_of_whom_and_until_when() {
         let list = |version: &[u8], end: &[u8]| {
             let issuer = element(SEQUENCE, b"whose");
-            let parts = [version, &element(SEQUENCE, b""), &issuer, &element(UTC_TIME, b"700101000000Z"), end].concat();
+            let parts = [
+                version,
+                &element(SEQUENCE, b""),
+                &issuer,
+                &element(UTC_TIME, b"700101000000Z"),
+                end,
+            ]
+            .concat();
             element(SEQUENCE, &[element(SEQUENCE, &parts), element(SEQUENCE, b"")].concat())
         };
         let end = element(UTC_TIME, b"700102000000Z");
-        let (second, first) = (list(&element(INTEGER, &[1]), &end), list(&[], &element(SEQUENCE, b"")));
-        assert_eq!(read_list(&second), Some(RevocationList { issuer: b"whose", end: Some(86_400) }));
+        let (second, first) =
+            (list(&element(INTEGER, &[1]), &end), list(&[], &element(SEQUENCE, b"")));
+        assert_eq!(
+            read_list(&second),
+            Some(RevocationList { issuer: b"whose", end: Some(86_400) })
+        );
         assert_eq!(read_list(&first), Some(RevocationList { issuer: b"whose", end: None }));
-        assert_eq!((read_list(&certificate()), subject_text(&certificate())), (None, Some(String::new())));
+        assert_eq!(
+            (read_list(&certificate()), subject_text(&certificate())),
+            (None, Some(String::new()))
+        );
     }
 
     #[test]
     fn no_cut_and_no_changed_byte_does_harm() {
         let whole = certificate();
         for cut in 0..whole.len() {
-            let _ =
-                (read(&whole[..cut]), subject_text(&whole[..cut]), read_list(&whole[..cut]), may_sign(&whole[..cut]));
+            let _ = (
+                read(&whole[..cut]),
+                subject_text(&whole[..cut]),
+                read_list(&whole[..cut]),
+                may_sign(&whole[..cut]),
+            );
             for byte in [0, 0x7f, 0x80, 0x84, 0xff] {
                 let mut changed = whole.clone();
                 changed[cut] = byte;
-                let _ = (read(&changed), subject_text(&changed), read_list(&changed), may_sign(&changed));
+                let _ = (
+                    read(&changed),
+                    subject_text(&changed),
+                    read_list(&changed),
+                    may_sign(&changed),
+                );
             }
         }
     }
@@ -397,7 +442,10 @@ mod tests {
         ] {
             assert_eq!(day_text(seconds), text);
             let written = format!("{}000000Z", text.replace('-', ""));
-            assert_eq!(time((GENERALIZED_TIME, written.as_bytes())), Some(seconds - seconds % 86_400));
+            assert_eq!(
+                time((GENERALIZED_TIME, written.as_bytes())),
+                Some(seconds - seconds % 86_400)
+            );
         }
         assert_eq!(time((UTC_TIME, b"20010100000Z")), None);
         assert_eq!(time((UTC_TIME, b"200101000000")), None);

@@ -35,7 +35,8 @@ pub(crate) fn text(name: &[u8]) -> String {
         .take_while(|(tag, _)| *tag == SET)
         .map(|(_, set)| {
             let mut attributes = Reader(set);
-            let all = std::iter::from_fn(|| attributes.next()).take_while(|(tag, _)| *tag == SEQUENCE);
+            let all =
+                std::iter::from_fn(|| attributes.next()).take_while(|(tag, _)| *tag == SEQUENCE);
             all.filter_map(|(_, attribute)| attribute_text(attribute)).collect::<Vec<_>>().join("+")
         })
         .collect();
@@ -69,7 +70,8 @@ fn string(tag: u8, value: &[u8]) -> Option<String> {
         // In practice these strings contain Latin-1.
         TELETEX_STRING => Some(value.iter().map(|byte| char::from(*byte)).collect()),
         BMP_STRING if value.len().is_multiple_of(2) => {
-            let units: Vec<u16> = value.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+            let units: Vec<u16> =
+                value.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
             String::from_utf16(&units).ok()
         }
         _ => None,
@@ -136,19 +138,26 @@ mod tests {
             (
                 vec![
                     vec![attribute(country, PRINTABLE_STRING, b"DE")],
-                    vec![attribute(unit, UTF8_STRING, "Wehr & Söhne".as_bytes()), attribute(unit, IA5_STRING, b"b")],
+                    vec![
+                        attribute(unit, UTF8_STRING, "Wehr & Söhne".as_bytes()),
+                        attribute(unit, IA5_STRING, b"b"),
+                    ],
                     vec![attribute(common, UTF8_STRING, b"partner")],
                 ],
                 "CN=partner,OU=Wehr & Söhne+OU=b,C=DE",
             ),
-            (vec![vec![attribute(common, UTF8_STRING, b" #a,b=c\"\\\n ")]], "CN=\\ #a\\,b=c\\\"\\\\\\0a\\ "),
+            (
+                vec![vec![attribute(common, UTF8_STRING, b" #a,b=c\"\\\n ")]],
+                "CN=\\ #a\\,b=c\\\"\\\\\\0a\\ ",
+            ),
             (vec![vec![attribute(common, UTF8_STRING, b"#1")]], "CN=\\#1"),
             (vec![vec![attribute(common, TELETEX_STRING, b"\xfc")]], "CN=ü"),
             (vec![vec![attribute(common, BMP_STRING, &[0x20, 0xac])]], "CN=€"),
             (vec![vec![attribute(common, UTF8_STRING, b"\xff")]], "CN=#0c01ff"),
             (vec![vec![attribute(mail, IA5_STRING, b"a@b")]], "1.2.840.113549.1.9.1=#1603614062"),
         ] {
-            let sets: Vec<u8> = name.iter().flat_map(|set: &Vec<Vec<u8>>| element(SET, &set.concat())).collect();
+            let sets: Vec<u8> =
+                name.iter().flat_map(|set: &Vec<Vec<u8>>| element(SET, &set.concat())).collect();
             assert_eq!(text(&sets), expected);
             for cut in 0..sets.len() {
                 assert!(text(&sets[..cut]).len() <= expected.len().max(4 * sets.len()));

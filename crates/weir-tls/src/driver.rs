@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_io::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver, DriverStats, Loose, Outbound,
-    Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver,
+    DriverStats, Loose, Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 use crate::sealed::Sealed;
@@ -56,7 +56,12 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.set_backlog(listener, backlog);
     }
 
-    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_by(
+        &mut self,
+        way: Outbound<'_>,
+        to: SocketAddr,
+        token: Token,
+    ) -> io::Result<Socket> {
         #[cfg(test)]
         if let Some(cipher) = self.connects.as_ref().map(|seal| seal.cipher()) {
             return self.connect_sealed(way, to, token, cipher);
@@ -89,7 +94,9 @@ impl<D: Driver> Driver for Sealed<D> {
     }
 
     fn receive(&mut self, socket: Socket, how: Receive) {
-        let Some(mut session) = self.sessions.take(socket) else { return self.inner.receive(socket, how) };
+        let Some(mut session) = self.sessions.take(socket) else {
+            return self.inner.receive(socket, how);
+        };
         match session.stage {
             Stage::Handshaking => session.want = how,
             Stage::Open => self.want(socket, &mut session, how),
@@ -99,7 +106,9 @@ impl<D: Driver> Driver for Sealed<D> {
     }
 
     fn send(&mut self, socket: Socket, payload: Payload) {
-        let Some(mut session) = self.sessions.take(socket) else { return self.inner.send(socket, payload) };
+        let Some(mut session) = self.sessions.take(socket) else {
+            return self.inner.send(socket, payload);
+        };
         if session.stage == Stage::Open {
             self.send_sealed(socket, &mut session, payload);
         }
@@ -107,8 +116,12 @@ impl<D: Driver> Driver for Sealed<D> {
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        let Some(mut session) = self.sessions.take(socket) else { return self.inner.shutdown_write(socket) };
-        if let Session { stage: Stage::Open, cipher: Some(cipher), rest, out, finish, .. } = &mut *session {
+        let Some(mut session) = self.sessions.take(socket) else {
+            return self.inner.shutdown_write(socket);
+        };
+        if let Session { stage: Stage::Open, cipher: Some(cipher), rest, out, finish, .. } =
+            &mut *session
+        {
             cipher.close(rest, out);
             *finish = true;
             self.flush(socket, &mut session);
@@ -150,7 +163,9 @@ impl<D: Driver> Driver for Sealed<D> {
             // The payload that the caller is still sending is lost with the close, so the stream
             // must not look complete.
             Stage::Open if session.payload.is_none() => {
-                if let Session { cipher: Some(cipher), rest, out, finish: false, .. } = &mut *session {
+                if let Session { cipher: Some(cipher), rest, out, finish: false, .. } =
+                    &mut *session
+                {
                     cipher.close(rest, out);
                 }
                 self.close_behind(socket, session);
@@ -183,7 +198,9 @@ impl<D: Driver> Driver for Sealed<D> {
                 Stage::Closing => true,
             });
             hidden.sort_unstable_by_key(|socket| socket.index);
-            streams.retain(|socket| hidden.binary_search_by_key(&socket.index, |hidden| hidden.index).is_err());
+            streams.retain(|socket| {
+                hidden.binary_search_by_key(&socket.index, |hidden| hidden.index).is_err()
+            });
         }
         streams
     }

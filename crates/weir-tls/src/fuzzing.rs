@@ -40,7 +40,9 @@ impl Damage<'_> {
                 let again = bytes[from.min(to)..from.max(to)].to_vec();
                 bytes.splice(from.max(to)..from.max(to), again);
             }
-            Damage::Insert { at, new } => drop(bytes.splice(at % length..at % length, new.iter().copied())),
+            Damage::Insert { at, new } => {
+                drop(bytes.splice(at % length..at % length, new.iter().copied()))
+            }
         }
     }
 }
@@ -88,13 +90,17 @@ impl<'a> Choices<'a> {
 pub fn damaged(terms: &Terms, data: &[u8]) {
     let mut choices = Choices(data);
     let version = if choices.byte() & 1 == 0 { &TLS13 } else { &TLS12 };
-    let damages: Vec<(usize, Damage<'_>)> = (0..choices.byte() % DAMAGES_MAX).map(|_| choices.damage()).collect();
+    let damages: Vec<(usize, Damage<'_>)> =
+        (0..choices.byte() % DAMAGES_MAX).map(|_| choices.damage()).collect();
     let cuts = cuts(&mut choices);
     let mut wire = Wire::new(terms, &wire::any_client(&[version]), NAME);
     wire.write(REQUEST);
     for flight in 0..FLIGHTS {
         let mut bytes = wire.said();
-        damages.iter().filter(|(at, _)| *at == flight).for_each(|(_, damage)| damage.do_to(&mut bytes));
+        damages
+            .iter()
+            .filter(|(at, _)| *at == flight)
+            .for_each(|(_, damage)| damage.do_to(&mut bytes));
         if !hear(&mut wire, &bytes, &cuts) || wire.answer().is_err() {
             break;
         }
@@ -118,7 +124,11 @@ pub fn strange(terms: &Terms, data: &[u8]) {
     let cuts = cuts(&mut choices);
     let mut wire = Wire::new(terms, &wire::any_client(&[&TLS13]), NAME);
     hear(&mut wire, &[begin, choices.0].concat(), &cuts);
-    assert!(wire.got.is_empty() && wire.state != Ok(State::Open) && wire.out.len() < 2 * HANDSHAKE_BYTES_MAX);
+    assert!(
+        wire.got.is_empty()
+            && wire.state != Ok(State::Open)
+            && wire.out.len() < 2 * HANDSHAKE_BYTES_MAX
+    );
 }
 
 fn cuts(choices: &mut Choices<'_>) -> Vec<usize> {

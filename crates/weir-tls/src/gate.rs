@@ -93,7 +93,9 @@ impl<D: Driver> Sealed<D> {
     pub(crate) fn charge(&mut self, session: &mut Session) -> Result<(), Refusal> {
         let now_us = self.inner.now_us();
         match (&mut self.gate, &mut session.pass, session.origin) {
-            (Some(gate), Some(pass), Origin::Accepted { peer, .. }) if !session.rest.is_empty() && !session.settled => {
+            (Some(gate), Some(pass), Origin::Accepted { peer, .. })
+                if !session.rest.is_empty() && !session.settled =>
+            {
                 session.charged = true;
                 gate.charge(peer.ip(), pass, now_us)
             }

@@ -38,8 +38,15 @@ impl Cipher for Guarded {
         })
     }
 
-    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
-        self.call(|cipher| cipher.seal(rest, parts, record_max, out)).unwrap_or(Err(Failure::Internal))
+    fn seal(
+        &mut self,
+        rest: &mut [u8],
+        parts: &[&[u8]],
+        record_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        self.call(|cipher| cipher.seal(rest, parts, record_max, out))
+            .unwrap_or(Err(Failure::Internal))
     }
 
     fn close(&mut self, rest: &mut [u8], out: &mut Vec<u8>) {

@@ -29,7 +29,13 @@ const ROOM_SHARE: u32 = 16;
 
 impl<D: Driver> Sealed<D> {
     /// Begins a connection that is to be sealed.
-    pub(crate) fn begin(&mut self, socket: Socket, origin: Origin, cipher: Option<Box<dyn Cipher>>, token: Token) {
+    pub(crate) fn begin(
+        &mut self,
+        socket: Socket,
+        origin: Origin,
+        cipher: Option<Box<dyn Cipher>>,
+        token: Token,
+    ) {
         if self.unfinished >= HANDSHAKES_MAX && matches!(origin, Origin::Accepted { .. }) {
             self.give_up_oldest();
         }
@@ -59,17 +65,24 @@ impl<D: Driver> Sealed<D> {
     /// silent.
     pub(crate) fn make_room(&mut self) -> bool {
         let now_us = self.inner.now_us();
-        let age_us =
-            |known: &Listener, session: &Session| (now_us + known.timeout_us).saturating_sub(session.deadline_us);
+        let age_us = |known: &Listener, session: &Session| {
+            (now_us + known.timeout_us).saturating_sub(session.deadline_us)
+        };
         let mut makes_room = false;
         for _ in 0..self.unfinished.div_ceil(ROOM_SHARE) {
-            let Some(old) = self.first_of(|known, session| age_us(known, session) >= ROOM_US) else { break };
+            let Some(old) = self.first_of(|known, session| age_us(known, session) >= ROOM_US)
+            else {
+                break;
+            };
             self.give_up_one(old);
             makes_room = true;
         }
         // A client that means to shake hands sends its hello at once; one that has not is old
         // enough in a moment.
-        makes_room || self.first_of(|known, session| !session.heard && age_us(known, session) >= SILENT_US).is_some()
+        makes_room
+            || self
+                .first_of(|known, session| !session.heard && age_us(known, session) >= SILENT_US)
+                .is_some()
     }
 
     /// The first accepted handshake that meets the condition, by the time at which it would be
@@ -80,7 +93,8 @@ impl<D: Driver> Sealed<D> {
             let known = self.listeners.iter().find(|known| known.socket == listener);
             session.stage == Stage::Handshaking && known.is_none_or(|known| is_so(known, session))
         };
-        let mut names = self.deadlines.iter().map(|&(_, index, generation)| Socket { index, generation });
+        let mut names =
+            self.deadlines.iter().map(|&(_, index, generation)| Socket { index, generation });
         names.find(|socket| self.sessions.get(*socket).is_some_and(is_one))
     }
 
@@ -111,10 +125,12 @@ impl<D: Driver> Sealed<D> {
         self.tally_of(session.origin).fail(why);
         self.tell_failed(&mut session, why);
         if matches!(session.origin, Origin::Connected) {
-            let event = Event::Connected(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
+            let event =
+                Event::Connected(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
             into.push(Completion { token: session.token, socket, event });
         }
-        session.lingers = matches!(session.origin, Origin::Accepted { .. }) && why.is_about_certificate();
+        session.lingers =
+            matches!(session.origin, Origin::Accepted { .. }) && why.is_about_certificate();
         self.close_behind(socket, session);
     }
 
@@ -137,7 +153,8 @@ impl<D: Driver> Sealed<D> {
     /// Gives a handshake up for which nothing was computed yet and whose client has left: the first
     /// step is the most expensive one. Returns whether it did so.
     fn drop_left(&mut self, socket: Socket, into: &mut Vec<Completion>) -> bool {
-        let is_new = |session: &Session| session.stage == Stage::Handshaking && session.cipher.is_none();
+        let is_new =
+            |session: &Session| session.stage == Stage::Handshaking && session.cipher.is_none();
         if !self.sessions.get(socket).is_some_and(is_new) || !self.inner.has_left(socket) {
             return false;
         }
@@ -170,7 +187,9 @@ impl<D: Driver> Sealed<D> {
             return self.refuse(socket, refusal);
         }
         if session.cipher.is_none() {
-            session.cipher = self.listener_of(session.origin).map(|listener| Guarded::around(listener.seal.cipher()));
+            session.cipher = self
+                .listener_of(session.origin)
+                .map(|listener| Guarded::around(listener.seal.cipher()));
         }
         let Some(cipher) = &mut session.cipher else {
             return self.give_up(socket, session, Failure::Internal, into);
@@ -181,7 +200,9 @@ impl<D: Driver> Sealed<D> {
         self.settle(&mut session);
         match opened.state {
             Err(why) => self.give_up(socket, session, why, into),
-            Ok(State::Handshaking) if session.is_over => self.give_up(socket, session, Failure::Left, into),
+            Ok(State::Handshaking) if session.is_over => {
+                self.give_up(socket, session, Failure::Left, into)
+            }
             Ok(State::Handshaking) if session.rest.len() > flight_bytes_max(session.origin) => {
                 self.give_up(socket, session, Failure::Misbehaved, into);
             }
@@ -204,7 +225,12 @@ impl<D: Driver> Sealed<D> {
     }
 
     /// The handshake is complete: the connection belongs to the caller.
-    pub(crate) fn complete(&mut self, socket: Socket, mut session: Box<Session>, into: &mut Vec<Completion>) {
+    pub(crate) fn complete(
+        &mut self,
+        socket: Socket,
+        mut session: Box<Session>,
+        into: &mut Vec<Completion>,
+    ) {
         self.end_of_handshake(socket, &mut session);
         session.stage = Stage::Open;
         let facts = session.cipher.as_ref().map(|cipher| cipher.facts()).unwrap_or_default();
@@ -237,7 +263,8 @@ impl<D: Driver> Sealed<D> {
     ) {
         match event {
             Event::Received(buffer) => {
-                let is_tls = std::mem::replace(&mut session.heard, true) || begins_tls(session.origin, buffer.first());
+                let is_tls = std::mem::replace(&mut session.heard, true)
+                    || begins_tls(session.origin, buffer.first());
                 session.rest.extend_from_slice(&buffer);
                 self.inner.recycle(buffer);
                 if !is_tls {
@@ -276,7 +303,9 @@ impl<D: Driver> Sealed<D> {
     /// Ends handshakes and closes that have taken too long.
     pub(crate) fn expire(&mut self, into: &mut Vec<Completion>) {
         let now_us = self.inner.now_us();
-        while let Some(&(at_us, index, generation)) = self.deadlines.first().filter(|(at_us, ..)| *at_us <= now_us) {
+        while let Some(&(at_us, index, generation)) =
+            self.deadlines.first().filter(|(at_us, ..)| *at_us <= now_us)
+        {
             let socket = Socket { index, generation };
             self.deadlines.remove(&(at_us, index, generation));
             let Some(session) = self.sessions.take(socket) else { continue };
@@ -310,5 +339,8 @@ fn class(origin: Origin) -> Class {
 /// Whether TLS begins with this byte: clients with a handshake, servers maybe with an alert (RFC
 /// 8446 §5.1).
 fn begins_tls(origin: Origin, first: Option<&u8>) -> bool {
-    matches!((origin, first), (_, Some(&HANDSHAKE_RECORD)) | (Origin::Connected, Some(&ALERT_RECORD)))
+    matches!(
+        (origin, first),
+        (_, Some(&HANDSHAKE_RECORD)) | (Origin::Connected, Some(&ALERT_RECORD))
+    )
 }

@@ -20,8 +20,11 @@ const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
 /// id-Ed25519, 1.3.101.112.
 const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 /// P-256, P-384 and P-521.
-const CURVES: [&[u8]; 3] =
-    [&[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7], &[0x2b, 0x81, 4, 0, 0x22], &[0x2b, 0x81, 4, 0, 0x23]];
+const CURVES: [&[u8]; 3] = [
+    &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7],
+    &[0x2b, 0x81, 4, 0, 0x22],
+    &[0x2b, 0x81, 4, 0, 0x23],
+];
 
 /// Sizes of an RSA modulus that the cryptography of the product accepts, bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;

@@ -19,7 +19,9 @@ use rustls::client::verify_server_name;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::cipher::Failure;
@@ -88,7 +90,9 @@ impl ServerCertVerifier for KnownServers {
         } else {
             match &self.strangers {
                 Strangers::Trusted => Ok(ServerCertVerified::assertion()),
-                Strangers::Judged(judge) => judge.verify_server_cert(end_entity, intermediates, name, ocsp, now),
+                Strangers::Judged(judge) => {
+                    judge.verify_server_cert(end_entity, intermediates, name, ocsp, now)
+                }
                 Strangers::Refused => Err(CertificateError::UnknownIssuer.into()),
             }
         };
@@ -220,7 +224,9 @@ fn named(error: Error, certificate: &CertificateDer<'_>, above: &[CertificateDer
         _ if std::iter::once(certificate).chain(above).any(|one| keys::flaw(one).is_some()) => {
             Some(Failure::UnusableKey)
         }
-        CertificateError::Other(_) if der::is_authority(certificate) => Some(Failure::CaCertificate),
+        CertificateError::Other(_) if der::is_authority(certificate) => {
+            Some(Failure::CaCertificate)
+        }
         // As it is in version 1, which the library does not read.
         CertificateError::Other(_) if has_no_names() => Some(Failure::NoNames),
         _ => None,

@@ -36,7 +36,9 @@ pub mod paper;
 #[cfg(test)]
 mod tests;
 
-pub use cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State, Tally};
+pub use cipher::{
+    Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State, Tally,
+};
 pub use clients::{ClientTrust, HINTS_BYTES_MAX, LIST_FILE_BYTES_MAX, LISTS_MAX, WantedOfClients};
 pub use der::{day_text, subject_text};
 pub use gate::{Gate, Pass, Refusal};
@@ -44,7 +46,9 @@ pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair}
 pub use records::{REST_US, SHORT_BYTES, SHORT_RECORD_BYTES};
 pub use rustls23::client_end;
 pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed};
-pub use servers::{PeerName, Roots, ServerSeal, ServerTerms, TICKETS_MAX, TRUSTED_MAX, Trust, WantedOfServers};
+pub use servers::{
+    PeerName, Roots, ServerSeal, ServerTerms, TICKETS_MAX, TRUSTED_MAX, Trust, WantedOfServers,
+};
 pub use staple::Staple;
 pub use terms::{Materials, Terms, Wanted, provider};
 pub use tickets::{KEY_BYTES, KEYS_MAX, LIFETIME_S, TicketKeys};

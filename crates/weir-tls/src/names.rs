@@ -88,11 +88,13 @@ fn add(keys: &mut Keys, key: &Arc<CertifiedKey>) {
 
 impl ResolvesServerCert for Names {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let name: Option<Box<str>> = hello.server_name().map(|name| name.to_ascii_lowercase().into());
+        let name: Option<Box<str>> =
+            hello.server_name().map(|name| name.to_ascii_lowercase().into());
         let keys = self.of(name.as_deref());
         ASKED.set(Some(Asked { name, is_refused: keys.is_none() }));
         let keys = keys?;
-        let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        let fits =
+            |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
         // Without a suitable one rustls tells the client.
         keys.iter().find(fits).or(keys.first()).cloned()
     }

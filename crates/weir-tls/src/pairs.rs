@@ -84,7 +84,12 @@ impl Pair {
     ///
     /// # Errors
     /// They contain something else; the key does not match.
-    pub fn of_texts(what: &str, chain: &[u8], key: &[u8], provider: &CryptoProvider) -> Result<Pair, BadPair> {
+    pub fn of_texts(
+        what: &str,
+        chain: &[u8],
+        key: &[u8],
+        provider: &CryptoProvider,
+    ) -> Result<Pair, BadPair> {
         let files = Files { certificate: what.into(), key: what.into() };
         Pair::of(&files, chain, key, false, provider)
     }
@@ -113,9 +118,18 @@ impl Pair {
             Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
                 return Err(chain::misfit(files, &pair));
             }
-            Err(error) => return Err(bad(format!("the certificate in {certificate} can't be used: {error}"))),
+            Err(error) => {
+                return Err(bad(format!("the certificate in {certificate} can't be used: {error}")));
+            }
         }
-        Ok(Pair { files: files.clone(), key: Arc::new(pair), names, not_before, not_after, is_open })
+        Ok(Pair {
+            files: files.clone(),
+            key: Arc::new(pair),
+            names,
+            not_before,
+            not_after,
+            is_open,
+        })
     }
 
     /// Why clients reject it at this time, seconds since 1970; None: its validity period is no
@@ -123,9 +137,15 @@ impl Pair {
     pub fn out_of_time(&self, now: i64) -> Option<String> {
         let certificate = self.files.certificate.display();
         if now > self.not_after {
-            Some(format!("the certificate in {certificate} has expired on {}", der::day_text(self.not_after)))
+            Some(format!(
+                "the certificate in {certificate} has expired on {}",
+                der::day_text(self.not_after)
+            ))
         } else if now < self.not_before {
-            Some(format!("the certificate in {certificate} is valid from {} on", der::day_text(self.not_before)))
+            Some(format!(
+                "the certificate in {certificate} is valid from {} on",
+                der::day_text(self.not_before)
+            ))
         } else {
             None
         }
@@ -147,15 +167,19 @@ impl Pair {
     pub fn warnings(&self, now: i64) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.out_of_time(now).is_none() && self.not_after - now < EXPIRES_SOON_S {
-            let (certificate, days) = (self.files.certificate.display(), (self.not_after - now) / 86_400);
+            let (certificate, days) =
+                (self.files.certificate.display(), (self.not_after - now) / 86_400);
             let day = der::day_text(self.not_after);
-            warnings.push(format!("the certificate in {certificate} expires on {day}, in {days} days"));
+            warnings
+                .push(format!("the certificate in {certificate} expires on {day}, in {days} days"));
         }
         warnings.extend(chain::flaw(&self.files.certificate, &self.key.cert));
         warnings.extend(chain::out_of_time(&self.files.certificate, &self.key.cert, now));
         if self.is_open {
             let key = self.files.key.display();
-            warnings.push(format!("everybody on this host may read the key in {key}; `chmod o= {key}` ends that"));
+            warnings.push(format!(
+                "everybody on this host may read the key in {key}; `chmod o= {key}` ends that"
+            ));
         }
         warnings
     }
@@ -169,7 +193,9 @@ fn private_key(file: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, BadPa
         Ok(None) if pem::has_encrypted_key(text) => Err(BadPair(format!(
             "the key in {key} is encrypted: `openssl pkey -in {key} -out PLAIN` writes it in plain"
         ))),
-        Ok(None) => Err(BadPair(format!("{key} has no private key in PEM (`-----BEGIN PRIVATE KEY-----`)"))),
+        Ok(None) => {
+            Err(BadPair(format!("{key} has no private key in PEM (`-----BEGIN PRIVATE KEY-----`)")))
+        }
         Err(damage) => Err(BadPair(format!("the key in {key} is damaged: {damage}"))),
     }
 }
@@ -180,8 +206,13 @@ pub(crate) fn read(path: &Path, what: &str) -> Result<(Vec<u8>, bool), BadPair> 
 }
 
 /// The same for a file with at most this number of bytes.
-pub(crate) fn read_up_to(path: &Path, what: &str, bytes_max: u64) -> Result<(Vec<u8>, bool), BadPair> {
-    let failed = |error: io::Error| BadPair(format!("cannot read {what} in {}: {error}", path.display()));
+pub(crate) fn read_up_to(
+    path: &Path,
+    what: &str,
+    bytes_max: u64,
+) -> Result<(Vec<u8>, bool), BadPair> {
+    let failed =
+        |error: io::Error| BadPair(format!("cannot read {what} in {}: {error}", path.display()));
     let file = weir_io::open_regular(path).map_err(failed)?;
     let is_open = file.metadata().map_err(failed)?.mode() & 0o004 != 0;
     let mut bytes = Vec::new();

@@ -8,7 +8,9 @@
 //! this means here. An alert or a bad tag ends it. A message can make it use nothing more, miss a
 //! certificate, or panic, as a library may.
 
-use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State};
+use crate::cipher::{
+    Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State,
+};
 
 /// Bytes before the content of a record, and behind it.
 pub(crate) const HEADER: usize = 5;
@@ -121,7 +123,12 @@ impl Paper {
         }
     }
 
-    fn record(&mut self, record: &[u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn record(
+        &mut self,
+        record: &[u8],
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
         let (body, tag) = record[HEADER..].split_at(record.len() - HEADER - TAG);
         if tag != [self.opened; TAG] {
             self.put(ALERT, &[&[BAD_RECORD]], out);
@@ -178,7 +185,13 @@ impl Cipher for Paper {
         Opened { used, state: Ok(state) }
     }
 
-    fn seal(&mut self, _: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn seal(
+        &mut self,
+        _: &mut [u8],
+        parts: &[&[u8]],
+        record_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
         assert!(self.open && !self.said_close, "sealed before the handshake or behind the end");
         for part in parts {
             part.chunks(record_max).for_each(|chunk| self.put(DATA, &[chunk], out));
@@ -193,7 +206,13 @@ impl Cipher for Paper {
     }
 
     fn facts(&self) -> Facts {
-        Facts { version: "Paper", suite: "PAPER", http2: self.http2, resumed: self.resumes, ..Facts::default() }
+        Facts {
+            version: "Paper",
+            suite: "PAPER",
+            http2: self.http2,
+            resumed: self.resumes,
+            ..Facts::default()
+        }
     }
 
     fn has_worked(&self) -> Option<bool> {

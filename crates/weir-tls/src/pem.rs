@@ -48,7 +48,8 @@ const KNOWN: [&[u8]; 24] = [
 const LABEL_BYTES_MAX: usize = 64;
 
 const MARKER: &str = "a section begins with exactly `-----BEGIN NAME-----` and ends with exactly `-----END NAME-----`";
-const UNENDED: &str = "this section has no `-----END …-----` of its own: it is cut off, or a part of it is missing";
+const UNENDED: &str =
+    "this section has no `-----END …-----` of its own: it is cut off, or a part of it is missing";
 const UNBEGUN: &str = "this `-----END …-----` has no `-----BEGIN …-----` before it";
 const NOT_BASE64: &str = "what stands between `BEGIN` and `END` is not base64";
 const ESCAPED: &str = "it has `\\n` as text in place of line ends";
@@ -142,7 +143,8 @@ pub(crate) fn key(text: &[u8]) -> Result<Option<PrivateKeyDer<'static>>, Damage>
 
 /// Whether a text has a private key that a password protects.
 pub(crate) fn has_encrypted_key(text: &[u8]) -> bool {
-    let is_one = |section: &Section<'_>| section.is(b"ENCRYPTED PRIVATE KEY") || is_encrypted(section.body);
+    let is_one =
+        |section: &Section<'_>| section.is(b"ENCRYPTED PRIVATE KEY") || is_encrypted(section.body);
     sections(text).is_ok_and(|sections| sections.iter().any(is_one))
 }
 
@@ -156,7 +158,9 @@ fn is_encrypted(body: &[u8]) -> bool {
 /// known.
 pub(crate) fn instead(text: &[u8]) -> &'static str {
     let has = |part: &[u8]| {
-        sections(text).is_ok_and(|all| all.iter().any(|section| section.label.to_ascii_uppercase().ends_with(part)))
+        sections(text).is_ok_and(|all| {
+            all.iter().any(|section| section.label.to_ascii_uppercase().ends_with(part))
+        })
     };
     if der::read(text).is_some() {
         "; it is in DER: `openssl x509 -inform DER -in FILE -out NEW` writes PEM"
@@ -202,7 +206,8 @@ fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Damage> {
     let mut sections = Vec::with_capacity(markers.len() / 2);
     let mut markers = markers.into_iter().peekable();
     while let Some(Marker { begins, label, from, to, is_sure }) = markers.next() {
-        let ends_it = |next: &Marker<'_>| begins && !next.begins && next.label.eq_ignore_ascii_case(label);
+        let ends_it =
+            |next: &Marker<'_>| begins && !next.begins && next.label.eq_ignore_ascii_case(label);
         if let Some(end) = markers.next_if(ends_it) {
             // Two markers that share hyphens have nothing between them.
             let body = text.get(to..end.from).unwrap_or_default();
@@ -246,11 +251,13 @@ fn markers(text: &[u8]) -> Result<Vec<Marker<'_>>, Damage> {
 fn marker<'a>(text: &'a [u8], at: usize, word: &[u8]) -> Result<Option<Marker<'a>>, &'static str> {
     let label_start = at + word.len();
     let is_label = |byte: &u8| (b' '..0x7f).contains(byte) && *byte != b'-';
-    let len = text[label_start..].iter().take(LABEL_BYTES_MAX).take_while(|byte| is_label(byte)).count();
+    let len =
+        text[label_start..].iter().take(LABEL_BYTES_MAX).take_while(|byte| is_label(byte)).count();
     let (before, behind) = (&text[..at], &text[label_start + len..]);
     let (is_opened, is_closed) = (before.ends_with(HYPHENS), behind.starts_with(HYPHENS));
     let label = text[label_start..label_start + len].trim_ascii();
-    let is_sure = KNOWN.iter().any(|known| known.eq_ignore_ascii_case(label)) || begins_line(before);
+    let is_sure =
+        KNOWN.iter().any(|known| known.eq_ignore_ascii_case(label)) || begins_line(before);
     if is_opened && is_closed && !label.is_empty() {
         let (from, to) = (at - HYPHENS.len(), label_start + len + HYPHENS.len());
         return Ok(Some(Marker { begins: word == b"BEGIN ", label, from, to, is_sure }));

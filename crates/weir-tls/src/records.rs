@@ -13,7 +13,9 @@ pub const SHORT_BYTES: usize = 64 * 1024;
 /// Time without sending that counts as a pause, microseconds.
 pub const REST_US: u64 = 1_000_000;
 
-const _: () = assert!(SHORT_RECORD_BYTES < RECORD_BYTES_MAX && SHORT_BYTES.is_multiple_of(SHORT_RECORD_BYTES));
+const _: () = assert!(
+    SHORT_RECORD_BYTES < RECORD_BYTES_MAX && SHORT_BYTES.is_multiple_of(SHORT_RECORD_BYTES)
+);
 
 /// How much a connection has sent since its last pause.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +75,10 @@ mod tests {
         assert_eq!(pace.short(100_000, REST_US), SHORT_BYTES - 10);
         assert_eq!(pace.short(1, 2 * REST_US - 1), 0);
         assert_eq!(pace.short(1, 3 * REST_US - 2), 0);
-        assert_eq!((pace.short(SHORT_BYTES, 4 * REST_US - 2), pace.short(1, 4 * REST_US - 2)), (SHORT_BYTES, 0));
+        assert_eq!(
+            (pace.short(SHORT_BYTES, 4 * REST_US - 2), pace.short(1, 4 * REST_US - 2)),
+            (SHORT_BYTES, 0)
+        );
     }
 
     #[test]
@@ -81,7 +86,10 @@ mod tests {
         let parts: [&[u8]; 4] = [b"abc", b"", b"d", b"efg"];
         for at in 0..=9 {
             let (before, behind) = split(&parts, at);
-            assert_eq!((before.concat().len(), [before, behind].concat().concat()), (at.min(7), b"abcdefg".to_vec()));
+            assert_eq!(
+                (before.concat().len(), [before, behind].concat().concat()),
+                (at.min(7), b"abcdefg".to_vec())
+            );
         }
     }
 }

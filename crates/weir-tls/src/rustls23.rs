@@ -14,9 +14,12 @@ use std::sync::Arc;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
+};
 use rustls::{
-    CertificateError, CipherSuite, ClientConfig, CommonState, Error, HandshakeKind, ProtocolVersion, ServerConfig,
+    CertificateError, CipherSuite, ClientConfig, CommonState, Error, HandshakeKind,
+    ProtocolVersion, ServerConfig,
 };
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, State};
@@ -51,7 +54,10 @@ pub(crate) trait End {
 impl End for UnbufferedServerConnection {
     type Data = ServerConnectionData;
 
-    fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, ServerConnectionData> {
+    fn process<'c, 'i>(
+        &'c mut self,
+        bytes: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, ServerConnectionData> {
         self.process_tls_records(bytes)
     }
 
@@ -67,7 +73,10 @@ impl End for UnbufferedServerConnection {
 impl End for UnbufferedClientConnection {
     type Data = ClientConnectionData;
 
-    fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, ClientConnectionData> {
+    fn process<'c, 'i>(
+        &'c mut self,
+        bytes: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, ClientConnectionData> {
         self.process_tls_records(bytes)
     }
 
@@ -122,7 +131,8 @@ impl<E: End> Rustls23<E> {
     fn alert(connection: &mut E, rest: &mut [u8], out: &mut Vec<u8>) {
         for _ in 0..BEFORE_ALERT_MAX {
             let start = out.len();
-            let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut data)), .. } = connection.process(rest)
+            let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut data)), .. } =
+                connection.process(rest)
             else {
                 return;
             };
@@ -143,7 +153,9 @@ impl<E: End> Rustls23<E> {
         let connection = self.connection.as_mut().ok_or(Failure::Internal)?;
         loop {
             match connection.process(rest).state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => append(out, |into| data.encode(into)),
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    append(out, |into| data.encode(into))
+                }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::PeerClosed) => {}
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => return write(&mut traffic, out),
@@ -155,7 +167,12 @@ impl<E: End> Rustls23<E> {
 
 /// Does what one call of rustls asks for. Adds to `discard` the further bytes that may be
 /// discarded.
-fn follow<D>(state: ConnectionState<'_, '_, D>, plain: &mut Vec<u8>, out: &mut Vec<u8>, discard: &mut usize) -> Step {
+fn follow<D>(
+    state: ConnectionState<'_, '_, D>,
+    plain: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+    discard: &mut usize,
+) -> Step {
     match state {
         ConnectionState::ReadTraffic(mut traffic) => {
             while let Some(record) = traffic.next_record() {
@@ -178,7 +195,9 @@ fn follow<D>(state: ConnectionState<'_, '_, D>, plain: &mut Vec<u8>, out: &mut V
             Step::Again
         }
         ConnectionState::PeerClosed => Step::Ended,
-        ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) | ConnectionState::Closed => Step::Rest,
+        ConnectionState::BlockedHandshake
+        | ConnectionState::WriteTraffic(_)
+        | ConnectionState::Closed => Step::Rest,
         // Early data is off, so it can't arrive.
         _ => Step::Failed(Error::HandshakeNotComplete),
     }
@@ -263,13 +282,21 @@ impl<E: End> Cipher for Rustls23<E> {
         }
     }
 
-    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn seal(
+        &mut self,
+        rest: &mut [u8],
+        parts: &[&[u8]],
+        record_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
         let mut scratch = Vec::new();
         let gathers = parts.len() > 1;
         self.writing(
             rest,
             |traffic, out| {
-                let mut seal = |bytes: &[u8]| encrypt(out, room(bytes.len()), |into| traffic.encrypt(bytes, into));
+                let mut seal = |bytes: &[u8]| {
+                    encrypt(out, room(bytes.len()), |into| traffic.encrypt(bytes, into))
+                };
                 for piece in parts.iter().flat_map(|part| part.chunks(record_max)) {
                     let is_short = gathers && piece.len() < GATHER_BYTES_MAX;
                     let fits = is_short && scratch.len() + piece.len() <= record_max;
@@ -293,20 +320,26 @@ impl<E: End> Cipher for Rustls23<E> {
         // A broken connection has nothing more to send.
         let _ = self.writing(
             rest,
-            |traffic, out| encrypt(out, RECORD_OVERHEAD + 2, |into| traffic.queue_close_notify(into)),
+            |traffic, out| {
+                encrypt(out, RECORD_OVERHEAD + 2, |into| traffic.queue_close_notify(into))
+            },
             out,
         );
     }
 
     fn facts(&self) -> Facts {
-        let Some(connection) = self.connection.as_ref().map(End::common) else { return Facts::default() };
+        let Some(connection) = self.connection.as_ref().map(End::common) else {
+            return Facts::default();
+        };
         Facts {
             version: match connection.protocol_version() {
                 Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
                 Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
                 _ => "",
             },
-            suite: connection.negotiated_cipher_suite().map_or("", |suite| suite_name(suite.suite())),
+            suite: connection
+                .negotiated_cipher_suite()
+                .map_or("", |suite| suite_name(suite.suite())),
             name: self.name.clone(),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             http2: connection.alpn_protocol() == Some(HTTP2),
@@ -321,7 +354,9 @@ impl<E: End> Cipher for Rustls23<E> {
             HandshakeKind::Resumed => Some(false),
             // The client is asked for another share first, which costs nothing; then it may still
             // resume.
-            HandshakeKind::FullWithHelloRetryRequest => connection.negotiated_key_exchange_group().map(|_| true),
+            HandshakeKind::FullWithHelloRetryRequest => {
+                connection.negotiated_key_exchange_group().map(|_| true)
+            }
         }
     }
 }
@@ -356,16 +391,22 @@ fn failure(error: &Error) -> Failure {
 /// Maps what is wrong with a certificate of the other side.
 fn certificate_failure(error: &CertificateError) -> Failure {
     match error {
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Failure::WrongName,
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Failure::WrongName
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => Failure::Expired,
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Failure::NotYetValid,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            Failure::NotYetValid
+        }
         CertificateError::UnknownIssuer => Failure::UnknownCa,
         CertificateError::Revoked => Failure::Revoked,
         CertificateError::UnknownRevocationStatus
         | CertificateError::ExpiredRevocationList
         | CertificateError::ExpiredRevocationListContext { .. } => Failure::Unlisted,
         // The failures that `known` reports.
-        CertificateError::Other(other) => other.0.downcast_ref().copied().unwrap_or(Failure::BadCertificate),
+        CertificateError::Other(other) => {
+            other.0.downcast_ref().copied().unwrap_or(Failure::BadCertificate)
+        }
         _ => Failure::BadCertificate,
     }
 }

@@ -22,7 +22,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_io::{Class, Completion, Driver, Event, Outbound, Payload, Receive, RecvBuf, Socket, Token};
+use weir_io::{
+    Class, Completion, Driver, Event, Outbound, Payload, Receive, RecvBuf, Socket, Token,
+};
 
 use crate::cipher::{Cipher, Facts, Failure, RECORD_BYTES_MAX, Seal, State, Tally};
 use crate::gate::Gate;
@@ -119,8 +121,19 @@ impl<D: Driver> Sealed<D> {
             (known.seal, known.timeout_us, known.is_on) = (seal, timeout_us, true);
             return;
         }
-        let token = self.tokens.iter().find(|(socket, _)| *socket == listener).map_or(0, |(_, token)| *token);
-        self.listeners.push(Listener { socket: listener, token, seal, timeout_us, is_on: true, unfinished: 0 });
+        let token = self
+            .tokens
+            .iter()
+            .find(|(socket, _)| *socket == listener)
+            .map_or(0, |(_, token)| *token);
+        self.listeners.push(Listener {
+            socket: listener,
+            token,
+            seal,
+            timeout_us,
+            is_on: true,
+            unfinished: 0,
+        });
     }
 
     /// From now on connections of this listener are plain; those that have begun a handshake, or are open, are
@@ -152,7 +165,12 @@ impl<D: Driver> Sealed<D> {
     ///
     /// # Errors
     /// As [`Driver::connect_unix`].
-    pub fn connect_unix_sealed(&mut self, path: &Path, token: Token, cipher: Box<dyn Cipher>) -> io::Result<Socket> {
+    pub fn connect_unix_sealed(
+        &mut self,
+        path: &Path,
+        token: Token,
+        cipher: Box<dyn Cipher>,
+    ) -> io::Result<Socket> {
         let socket = self.inner.connect_unix(path, token)?;
         self.begin(socket, Origin::Connected, Some(Guarded::around(cipher)), token);
         Ok(socket)
@@ -203,7 +221,10 @@ impl<D: Driver> Sealed<D> {
 
     /// The same of those that this listener has accepted.
     pub fn unfinished_of(&self, listener: Socket) -> u32 {
-        self.listeners.iter().find(|known| known.socket == listener).map_or(0, |known| known.unfinished)
+        self.listeners
+            .iter()
+            .find(|known| known.socket == listener)
+            .map_or(0, |known| known.unfinished)
     }
 
     /// Whether a client waits to be accepted at this listener: in its queue, or in a handshake that has begun. A
@@ -221,7 +242,10 @@ impl<D: Driver> Sealed<D> {
     /// Whether closed connections still have bytes to send, at most for [`CLOSE_US`]: the last of them is the
     /// close_notify.
     pub fn is_closing(&self) -> bool {
-        !self.sessions.names(|session| session.stage == Stage::Closing && session.sending).is_empty()
+        !self
+            .sessions
+            .names(|session| session.stage == Stage::Closing && session.sending)
+            .is_empty()
     }
 
     pub(crate) fn set_deadline(&mut self, socket: Socket, session: &mut Session, at_us: u64) {
@@ -265,7 +289,9 @@ impl<D: Driver> Sealed<D> {
         let Session { cipher, rest, out, pace, origin, .. } = session;
         let (before, parts) = (out.len(), parts(&payload));
         let short = match origin {
-            Origin::Accepted { .. } => pace.short(parts.iter().map(|part| part.len()).sum(), self.inner.now_us()),
+            Origin::Accepted { .. } => {
+                pace.short(parts.iter().map(|part| part.len()).sum(), self.inner.now_us())
+            }
             Origin::Connected => 0,
         };
         let sealed = match cipher {
@@ -337,7 +363,11 @@ impl<D: Driver> Sealed<D> {
     /// Hands out the bytes that sessions hold.
     pub(crate) fn hand_out(&mut self, into: &mut Vec<Completion>) {
         for completion in std::mem::take(&mut self.failed) {
-            if self.sessions.get(completion.socket).is_some_and(|session| session.stage == Stage::Open) {
+            if self
+                .sessions
+                .get(completion.socket)
+                .is_some_and(|session| session.stage == Stage::Open)
+            {
                 into.push(completion);
             }
         }
@@ -364,7 +394,11 @@ impl<D: Driver> Sealed<D> {
     }
 
     /// Turns a completion of the driver into the one that the caller is to see; false: none.
-    pub(crate) fn pass(&mut self, completion: &mut Completion, into_later: &mut Vec<Completion>) -> bool {
+    pub(crate) fn pass(
+        &mut self,
+        completion: &mut Completion,
+        into_later: &mut Vec<Completion>,
+    ) -> bool {
         let socket = completion.socket;
         if matches!(completion.event, Event::Woken) {
             return true;
@@ -373,7 +407,8 @@ impl<D: Driver> Sealed<D> {
             return !self.make_room();
         }
         if let Event::Accepted { socket: new, peer } = completion.event {
-            let is_sealed = self.listeners.iter().any(|listener| listener.socket == socket && listener.is_on);
+            let is_sealed =
+                self.listeners.iter().any(|listener| listener.socket == socket && listener.is_on);
             // Other clients reach the caller, which judges them itself.
             if is_sealed {
                 self.arrived(new, socket, peer);
@@ -406,7 +441,12 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    pub(crate) fn while_open(&mut self, socket: Socket, mut session: Box<Session>, event: Event) -> Option<Event> {
+    pub(crate) fn while_open(
+        &mut self,
+        socket: Socket,
+        mut session: Box<Session>,
+        event: Event,
+    ) -> Option<Event> {
         let seen = match event {
             Event::Received(buffer) => self.opened(socket, &mut session, buffer),
             Event::Ended if session.is_over => None,
@@ -423,7 +463,10 @@ impl<D: Driver> Sealed<D> {
                     Err(error) => {
                         session.out = Vec::new();
                         session.finish = false;
-                        session.payload.take().map(|payload| Event::Sent { payload, result: Err(error) })
+                        session
+                            .payload
+                            .take()
+                            .map(|payload| Event::Sent { payload, result: Err(error) })
                     }
                     Ok(()) => {
                         let done = if was_whole { session.payload.take() } else { None };
@@ -460,7 +503,12 @@ impl<D: Driver> Sealed<D> {
     }
 
     /// Opens received bytes; returns the event for the caller.
-    pub(crate) fn opened(&mut self, socket: Socket, session: &mut Session, mut buffer: RecvBuf) -> Option<Event> {
+    pub(crate) fn opened(
+        &mut self,
+        socket: Socket,
+        session: &mut Session,
+        mut buffer: RecvBuf,
+    ) -> Option<Event> {
         let state = self.unseal(session, &mut buffer);
         self.flush(socket, session);
         let over = match state {
@@ -503,7 +551,11 @@ impl<D: Driver> Sealed<D> {
     }
 
     /// Turns the records in a buffer, and the rest of earlier ones, into their plaintext.
-    pub(crate) fn unseal(&mut self, session: &mut Session, buffer: &mut RecvBuf) -> Result<State, Failure> {
+    pub(crate) fn unseal(
+        &mut self,
+        session: &mut Session,
+        buffer: &mut RecvBuf,
+    ) -> Result<State, Failure> {
         let Some(cipher) = session.cipher.as_mut().filter(|_| !session.is_over) else {
             buffer.truncate(0);
             return Ok(State::Open);
@@ -535,7 +587,12 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    pub(crate) fn while_closing(&mut self, socket: Socket, mut session: Box<Session>, event: Event) {
+    pub(crate) fn while_closing(
+        &mut self,
+        socket: Socket,
+        mut session: Box<Session>,
+        event: Event,
+    ) {
         match event {
             Event::Received(buffer) => self.inner.recycle(buffer),
             Event::Sent { payload, result } => {
@@ -584,7 +641,11 @@ impl Over {
 /// Whether a session continues: a library may use nothing of a message before all of it has arrived, in however many
 /// records.
 fn bounded(session: &Session, state: Result<State, Failure>) -> Result<State, Failure> {
-    if state.is_ok() && session.rest.len() > REST_BYTES_MAX { Err(Failure::Misbehaved) } else { state }
+    if state.is_ok() && session.rest.len() > REST_BYTES_MAX {
+        Err(Failure::Misbehaved)
+    } else {
+        state
+    }
 }
 
 /// The slices of a payload.

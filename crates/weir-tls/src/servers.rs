@@ -68,7 +68,9 @@ impl Roots {
     /// None are there, or they can't be read.
     pub fn read(trust: &Trust) -> Result<Roots, BadPair> {
         let (certificates, place, path) = match trust {
-            Trust::Anybody => return Ok(Roots { roots: None, known: Known::default(), len: 0, file: None }),
+            Trust::Anybody => {
+                return Ok(Roots { roots: None, known: Known::default(), len: 0, file: None });
+            }
             Trust::System => (system()?, "what the system trusts".to_owned(), None),
             Trust::File(path) => (file(path)?, path.display().to_string(), Some(path.clone())),
         };
@@ -85,7 +87,9 @@ impl Roots {
         // Systems trust a few that the library can't read; a configured file must be completely
         // valid.
         if len == 0 || refused > 0 && path.is_some() {
-            let text = format!("{refused} of {found} certificates in {place} can't be understood as those of a CA");
+            let text = format!(
+                "{refused} of {found} certificates in {place} can't be understood as those of a CA"
+            );
             return Err(BadPair::new(text));
         }
         Ok(Roots { roots: Some(Arc::new(roots)), known, len, file: path })
@@ -95,13 +99,21 @@ impl Roots {
     ///
     /// # Errors
     /// The library rejects these CAs.
-    pub fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, BadPair> {
+    pub fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, BadPair> {
         let strangers = match &self.roots {
             None => Strangers::Trusted,
             Some(roots) if roots.is_empty() => Strangers::Refused,
             Some(roots) => {
-                let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
-                let judge = builder.build().map_err(|error| BadPair::new(format!("TLS can't be set up: {error}")))?;
+                let builder = WebPkiServerVerifier::builder_with_provider(
+                    Arc::clone(roots),
+                    Arc::clone(provider),
+                );
+                let judge = builder
+                    .build()
+                    .map_err(|error| BadPair::new(format!("TLS can't be set up: {error}")))?;
                 Strangers::Judged(judge)
             }
         };
@@ -120,11 +132,17 @@ impl Roots {
         let judge = |certificate: &[u8]| {
             let subject = chain::subject(certificate);
             if let Some(flaw) = keys::flaw(certificate) {
-                return Some(format!("{subject} in {file}: {flaw}; certificates that it has signed are refused"));
+                return Some(format!(
+                    "{subject} in {file}: {flaw}; certificates that it has signed are refused"
+                ));
             }
             let end = der::read(certificate)?.not_after;
             let day = der::day_text(end);
-            (end < now).then(|| format!("{subject} in {file} has expired on {day}: a server that shows it is refused"))
+            (end < now).then(|| {
+                format!(
+                    "{subject} in {file} has expired on {day}: a server that shows it is refused"
+                )
+            })
         };
         self.known.iter().filter_map(judge).collect()
     }
@@ -160,14 +178,19 @@ fn system() -> Result<Vec<CertificateDer<'static>>, BadPair> {
 fn file(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
     let shown = path.display();
     let (text, _) = pairs::read(path, "the certificates of CAs")?;
-    let found = pem::certificates(&text).map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
+    let found = pem::certificates(&text)
+        .map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
     match found.len() {
         0 => {
             let instead = pem::instead(&text);
-            Err(BadPair::new(format!("{shown} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`){instead}")))
+            Err(BadPair::new(format!(
+                "{shown} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`){instead}"
+            )))
         }
         1..=TRUSTED_MAX => Ok(found),
-        many => Err(BadPair::new(format!("{shown} has {many} certificates, of {TRUSTED_MAX} that it may have"))),
+        many => Err(BadPair::new(format!(
+            "{shown} has {many} certificates, of {TRUSTED_MAX} that it may have"
+        ))),
     }
 }
 
@@ -185,8 +208,11 @@ impl PeerName {
         if let Ok(address) = bare.parse::<IpAddr>() {
             return Ok(PeerName(ServerName::IpAddress(address.into())));
         }
-        let bad =
-            || BadPair::new(format!("`{name}` is no name that a certificate may have: a DNS name or an IP address"));
+        let bad = || {
+            BadPair::new(format!(
+                "`{name}` is no name that a certificate may have: a DNS name or an IP address"
+            ))
+        };
         ServerName::try_from(name.to_ascii_lowercase()).map(PeerName).map_err(|_| bad())
     }
 
@@ -246,7 +272,10 @@ impl ServerTerms {
         provider: Arc<CryptoProvider>,
     ) -> Result<ServerTerms, BadPair> {
         let config = configure(roots, pair, &provider)?;
-        let seal = |name: &PeerName| ServerSeal { name: name.0.clone(), now: RwLock::new(of_one_server(&config)) };
+        let seal = |name: &PeerName| ServerSeal {
+            name: name.0.clone(),
+            now: RwLock::new(of_one_server(&config)),
+        };
         let seals = names.iter().map(|name| Arc::new(seal(name))).collect();
         Ok(ServerTerms { wanted, provider, seals })
     }
@@ -282,9 +311,14 @@ fn of_one_server(config: &ClientConfig) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-fn configure(roots: &Roots, pair: Option<&Pair>, provider: &Arc<CryptoProvider>) -> Result<ClientConfig, BadPair> {
+fn configure(
+    roots: &Roots,
+    pair: Option<&Pair>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ClientConfig, BadPair> {
     let builder = ClientConfig::builder_with_provider(Arc::clone(provider));
-    let builder = builder.with_protocol_versions(&[&TLS13, &TLS12]).map_err(|error| BadPair::of(&error))?;
+    let builder =
+        builder.with_protocol_versions(&[&TLS13, &TLS12]).map_err(|error| BadPair::of(&error))?;
     let builder = builder.dangerous().with_custom_certificate_verifier(roots.verifier(provider)?);
     let mut config = match pair {
         Some(pair) => builder.with_client_cert_resolver(Arc::new(Shown(Arc::clone(&pair.key)))),
@@ -299,7 +333,11 @@ fn configure(roots: &Roots, pair: Option<&Pair>, provider: &Arc<CryptoProvider>)
 struct Shown(Arc<rustls::sign::CertifiedKey>);
 
 impl rustls::client::ResolvesClientCert for Shown {
-    fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
+    fn resolve(
+        &self,
+        _: &[&[u8]],
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
         // The CAs that a server names are only a hint. Where it is wrong, servers say so by an
         // alert, which tells more than showing nothing.
         self.0.key.choose_scheme(schemes).is_some().then(|| Arc::clone(&self.0))

@@ -94,7 +94,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(socket: Socket, origin: Origin, cipher: Option<Box<dyn Cipher>>, token: Token) -> Session {
+    pub(crate) fn new(
+        socket: Socket,
+        origin: Origin,
+        cipher: Option<Box<dyn Cipher>>,
+        token: Token,
+    ) -> Session {
         Session {
             generation: socket.generation,
             stage: Stage::Handshaking,
@@ -149,7 +154,10 @@ impl Sessions {
 
     #[inline]
     pub(crate) fn get(&self, socket: Socket) -> Option<&Session> {
-        self.slots.get(socket.index as usize)?.as_deref().filter(|session| session.generation == socket.generation)
+        self.slots
+            .get(socket.index as usize)?
+            .as_deref()
+            .filter(|session| session.generation == socket.generation)
     }
 
     #[inline]
@@ -180,8 +188,15 @@ impl Sessions {
 
     /// Names of those that the caller may or must not know, as `wanted` says.
     pub(crate) fn names(&self, wanted: impl Fn(&Session) -> bool) -> Vec<Socket> {
-        let all = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_deref()?)));
-        let name = |(index, session): (usize, &Session)| Socket { index: index as u32, generation: session.generation };
+        let all = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter_map(|(index, slot)| Some((index, slot.as_deref()?)));
+        let name = |(index, session): (usize, &Session)| Socket {
+            index: index as u32,
+            generation: session.generation,
+        };
         all.filter(|(_, session)| wanted(session)).map(name).collect()
     }
 }
@@ -203,7 +218,10 @@ impl Buffers {
     }
 
     pub(crate) fn give_back(&mut self, mut buffer: Vec<u8>) {
-        if self.0.len() < Buffers::KEPT_MAX && buffer.capacity() <= Buffers::BYTES_MAX && buffer.capacity() > 0 {
+        if self.0.len() < Buffers::KEPT_MAX
+            && buffer.capacity() <= Buffers::BYTES_MAX
+            && buffer.capacity() > 0
+        {
             buffer.clear();
             self.0.push(buffer);
         }

@@ -70,10 +70,14 @@ impl Staple {
         let (response, _) = pairs::read(path, "the OCSP response")?;
         let shown = path.display();
         let Some((status, verdicts)) = parse(&response) else {
-            return Err(BadPair::new(format!("{shown} has no OCSP response (DER) that can be understood")));
+            return Err(BadPair::new(format!(
+                "{shown} has no OCSP response (DER) that can be understood"
+            )));
         };
         if status != 0 || verdicts.is_empty() {
-            return Err(BadPair::new(format!("the OCSP response in {shown} says nothing: its status is {status}")));
+            return Err(BadPair::new(format!(
+                "the OCSP response in {shown} says nothing: its status is {status}"
+            )));
         }
         Ok(Staple { path: path.into(), response, verdicts })
     }
@@ -82,19 +86,28 @@ impl Staple {
     pub fn misfit(&self, pair: &Pair, now: i64) -> Option<String> {
         let (shown, certificate) = (self.path.display(), pair.files.certificate.display());
         let leaf = pair.key.cert.first()?;
-        let verdict = der::identity(leaf)
-            .and_then(|(serial, issuer)| self.verdicts.iter().find(|verdict| verdict.is_about(serial, issuer)));
+        let verdict = der::identity(leaf).and_then(|(serial, issuer)| {
+            self.verdicts.iter().find(|verdict| verdict.is_about(serial, issuer))
+        });
         let Some(verdict) = verdict else {
-            return Some(format!("the OCSP response in {shown} is not about the certificate in {certificate}"));
+            return Some(format!(
+                "the OCSP response in {shown} is not about the certificate in {certificate}"
+            ));
         };
         match (verdict.status, verdict.end) {
             (GOOD, Some(end)) if now > end => {
                 let day = der::day_text(end);
-                Some(format!("the OCSP response in {shown} has expired on {day}: clients don't get it"))
+                Some(format!(
+                    "the OCSP response in {shown} has expired on {day}: clients don't get it"
+                ))
             }
             (GOOD, _) => None,
-            (REVOKED, _) => Some(format!("{shown} says that the certificate in {certificate} was revoked")),
-            _ => Some(format!("{shown} says that the CA does not know the certificate in {certificate}")),
+            (REVOKED, _) => {
+                Some(format!("{shown} says that the certificate in {certificate} was revoked"))
+            }
+            _ => Some(format!(
+                "{shown} says that the CA does not know the certificate in {certificate}"
+            )),
         }
     }
 }
@@ -114,7 +127,8 @@ impl Verdict {
 impl Pair {
     /// The same for clients that also get this OCSP response.
     pub fn stapled(&self, staple: &Staple) -> Pair {
-        let key = CertifiedKey { ocsp: Some(staple.response.clone()), ..CertifiedKey::clone(&self.key) };
+        let key =
+            CertifiedKey { ocsp: Some(staple.response.clone()), ..CertifiedKey::clone(&self.key) };
         Pair { key: Arc::new(key), ..self.clone() }
     }
 }

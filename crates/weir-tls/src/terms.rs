@@ -117,7 +117,11 @@ impl Terms {
     ///
     /// # Errors
     /// The system has no randomness; the library rejects the configuration.
-    pub fn new(wanted: Wanted, materials: Materials<'_>, provider: Arc<CryptoProvider>) -> Result<Terms, BadPair> {
+    pub fn new(
+        wanted: Wanted,
+        materials: Materials<'_>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Terms, BadPair> {
         let tickets = if wanted.resumes() && wanted.ticket_keys.is_none() {
             Some(Ticketer::new().map_err(|error| BadPair::of(&error))?)
         } else {
@@ -158,16 +162,21 @@ fn configure(
         (None, _) => builder.with_no_client_auth(),
         (Some(_), Some(trust)) => builder.with_client_cert_verifier(Arc::clone(&trust.verifier)),
         // No client may get in for that reason.
-        (Some(_), None) => return Err(BadPair::new("there is nothing to judge clients by".to_owned())),
+        (Some(_), None) => {
+            return Err(BadPair::new("there is nothing to judge clients by".to_owned()));
+        }
     };
     let mut config = builder.with_cert_resolver(Arc::new(names));
     let protocols = [(wanted.http2, HTTP2), (wanted.http1, b"http/1.1")];
-    config.alpn_protocols = protocols.into_iter().filter(|(may, _)| *may).map(|(_, name)| name.to_vec()).collect();
+    config.alpn_protocols =
+        protocols.into_iter().filter(|(may, _)| *may).map(|(_, name)| name.to_vec()).collect();
     // Sessions are kept in tickets, not in a table behind a lock.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     match (tickets, materials.ticket_keys) {
         (Some(tickets), _) => config.ticketer = Arc::clone(tickets),
-        (None, Some(keys)) if wanted.resumes() => config.ticketer = keys.ring(&place(wanted, materials.pairs))?,
+        (None, Some(keys)) if wanted.resumes() => {
+            config.ticketer = keys.ring(&place(wanted, materials.pairs))?
+        }
         _ => config.send_tls13_tickets = 0,
     }
     Ok(Arc::new(config))
@@ -182,6 +191,8 @@ fn place<'a>(wanted: &'a Wanted, pairs: &[Pair]) -> Place<'a> {
 
 impl Seal for Terms {
     fn cipher(&self) -> Box<dyn Cipher> {
-        Box::new(Rustls23::server(Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))))
+        Box::new(Rustls23::server(Arc::clone(
+            &self.now.read().unwrap_or_else(PoisonError::into_inner),
+        )))
     }
 }

@@ -101,16 +101,22 @@ impl TicketKeys {
             if line.is_empty() {
                 continue;
             }
-            let key = STANDARD.decode(line).ok().and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok());
+            let key =
+                STANDARD.decode(line).ok().and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok());
             let Some(key) = key else {
                 let how = "`openssl rand 80 | openssl base64 -A` makes one";
-                let text = format!("line {} of {shown} is no key: {KEY_BYTES} bytes in base64; {how}", at + 1);
+                let text = format!(
+                    "line {} of {shown} is no key: {KEY_BYTES} bytes in base64; {how}",
+                    at + 1
+                );
                 return Err(BadPair::new(text));
             };
             keys.push(key);
         }
         if keys.is_empty() {
-            return Err(BadPair::new(format!("{shown} has no key: one a line, {KEY_BYTES} bytes in base64")));
+            return Err(BadPair::new(format!(
+                "{shown} has no key: one a line, {KEY_BYTES} bytes in base64"
+            )));
         }
         keys.drain(..keys.len().saturating_sub(KEYS_MAX));
         Ok(TicketKeys { path: path.into(), keys, is_open })
@@ -119,7 +125,11 @@ impl TicketKeys {
     /// Warnings for the operator.
     pub fn warnings(&self) -> Vec<String> {
         let file = self.path.display();
-        let text = || format!("everybody on this host may read the keys in {file}; `chmod o= {file}` ends that");
+        let text = || {
+            format!(
+                "everybody on this host may read the keys in {file}; `chmod o= {file}` ends that"
+            )
+        };
         self.is_open.then(text).into_iter().collect()
     }
 
@@ -140,7 +150,8 @@ impl TicketKeys {
     pub(crate) fn ring(&self, place: &Place<'_>) -> Result<Arc<dyn ProducesTickets>, BadPair> {
         let place = place.bytes();
         let keys: Result<Vec<_>, _> = self.keys.iter().map(|key| Key::new(key, &place)).collect();
-        let keys = keys.map_err(|_| BadPair::new("the keys of tickets can't be used".to_owned()))?;
+        let keys =
+            keys.map_err(|_| BadPair::new("the keys of tickets can't be used".to_owned()))?;
         Ok(Arc::new(Ring { sealing: keys.len().saturating_sub(2), keys }))
     }
 }
@@ -157,7 +168,10 @@ impl Key {
         let made = |what: &[u8]| hmac::sign(&secret, &[what, place].concat());
         let mut name = [0; NAME_BYTES];
         name.copy_from_slice(&made(b"weir ticket name 2").as_ref()[..NAME_BYTES]);
-        Ok(Key { name, aead: RandomizedNonceKey::new(&AES_256_GCM, made(b"weir ticket key 2").as_ref())? })
+        Ok(Key {
+            name,
+            aead: RandomizedNonceKey::new(&AES_256_GCM, made(b"weir ticket key 2").as_ref())?,
+        })
     }
 }
 
@@ -193,7 +207,8 @@ impl Ring {
         let plain = key.aead.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?;
         let (issued, session) = plain.split_at_checked(TIME_BYTES)?;
         let issued = u64::from_be_bytes(issued.try_into().ok()?);
-        let is_in_time = now.saturating_sub(issued) < LIFETIME_S && issued <= now.saturating_add(AHEAD_S_MAX);
+        let is_in_time =
+            now.saturating_sub(issued) < LIFETIME_S && issued <= now.saturating_add(AHEAD_S_MAX);
         is_in_time.then(|| session.to_vec())
     }
 }
@@ -225,13 +240,16 @@ mod tests {
     use super::*;
 
     fn keys(numbers: &[u8]) -> TicketKeys {
-        let keys = numbers[numbers.len().saturating_sub(KEYS_MAX)..].iter().map(|number| [*number; KEY_BYTES]);
+        let keys = numbers[numbers.len().saturating_sub(KEYS_MAX)..]
+            .iter()
+            .map(|number| [*number; KEY_BYTES]);
         TicketKeys { path: PathBuf::new(), keys: keys.collect(), is_open: false }
     }
 
     fn ring_at(numbers: &[u8], place: &Place<'_>) -> Ring {
         let place = place.bytes();
-        let keys: Vec<Key> = keys(numbers).keys.iter().map(|key| Key::new(key, &place).unwrap()).collect();
+        let keys: Vec<Key> =
+            keys(numbers).keys.iter().map(|key| Key::new(key, &place).unwrap()).collect();
         Ring { sealing: keys.len().saturating_sub(2), keys }
     }
 
@@ -251,7 +269,10 @@ mod tests {
         let steps = [&[1][..], &[1, 2], &[1, 2, 3], &[2, 3, 4], &[3, 4, 5]];
         for (at, numbers) in steps.iter().enumerate() {
             let here = ring(numbers, 443);
-            assert_eq!(here.open(&here.seal(b"session", NOW).unwrap(), NOW).as_deref(), Some(&b"session"[..]));
+            assert_eq!(
+                here.open(&here.seal(b"session", NOW).unwrap(), NOW).as_deref(),
+                Some(&b"session"[..])
+            );
             if let Some(numbers) = steps.get(at + 1) {
                 let there = ring(numbers, 443);
                 for (one, other) in [(&here, &there), (&there, &here)] {

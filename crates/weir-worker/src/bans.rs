@@ -56,7 +56,12 @@ impl<D: Driver> Worker<D> {
     /// Hands out the clients that are to be banned.
     pub(crate) fn tell_offences(&mut self) {
         while let Some(offence) = self.next_offence() {
-            if self.bans.offences.as_ref().is_some_and(|offences| offences.try_send(offence).is_err()) {
+            if self
+                .bans
+                .offences
+                .as_ref()
+                .is_some_and(|offences| offences.try_send(offence).is_err())
+            {
                 self.parts.counters.offences_lost.increment();
             }
         }

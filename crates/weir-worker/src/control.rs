@@ -80,8 +80,19 @@ pub struct Adoption {
 
 impl Adoption {
     /// For a plan that has the same listeners as the one in force.
-    pub fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, server_seals: ServerSeals) -> Adoption {
-        Adoption { plan, servers, server_seals, verdicts: Vec::new(), listeners: None, failed: Mutex::default() }
+    pub fn new(
+        plan: Arc<Plan>,
+        servers: Vec<Vec<Arc<ServerStats>>>,
+        server_seals: ServerSeals,
+    ) -> Adoption {
+        Adoption {
+            plan,
+            servers,
+            server_seals,
+            verdicts: Vec::new(),
+            listeners: None,
+            failed: Mutex::default(),
+        }
     }
 
     /// The same with changes of the listeners.

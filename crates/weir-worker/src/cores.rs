@@ -29,7 +29,8 @@ impl Cores {
     /// use all cores of this process.
     pub fn new(workers: &Handle, pinning: Pinning) -> Cores {
         let threads = workers.threads().to_vec();
-        let places: Vec<Arc<Place>> = workers.views().iter().map(|view| Arc::clone(&view.place)).collect();
+        let places: Vec<Arc<Place>> =
+            workers.views().iter().map(|view| Arc::clone(&view.place)).collect();
         Cores {
             board: Arc::clone(workers.board()),
             begun: Instant::now(),
@@ -49,7 +50,10 @@ impl Cores {
         let read = || std::fs::read_to_string("/proc/stat").ok();
         let changes = self.pins.look(self.begun.elapsed(), starved, read);
         for change in &changes {
-            self.scheduling.set_core(self.threads[change.worker], Some(change.core).filter(|_| !change.is_free));
+            self.scheduling.set_core(
+                self.threads[change.worker],
+                Some(change.core).filter(|_| !change.is_free),
+            );
         }
         self.scheduling.look();
         changes

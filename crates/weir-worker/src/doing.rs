@@ -26,7 +26,8 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 6] = [Step::Driving, Step::Client, Step::Server, Step::Mail, Step::Timers, Step::Acting];
+    const ALL: [Step; 6] =
+        [Step::Driving, Step::Client, Step::Server, Step::Mail, Step::Timers, Step::Acting];
 
     /// As in "it is ...".
     pub fn words(self) -> &'static str {
@@ -62,7 +63,10 @@ impl Doing {
 
     /// The step as of some moment ago.
     pub fn step(&self) -> Step {
-        Step::ALL.into_iter().find(|step| *step as u8 == self.step.load(Relaxed)).unwrap_or(Step::Driving)
+        Step::ALL
+            .into_iter()
+            .find(|step| *step as u8 == self.step.load(Relaxed))
+            .unwrap_or(Step::Driving)
     }
 
     /// The number of steps begun, including the one under way.

@@ -139,7 +139,8 @@ impl Shared {
 
     /// Ends the pool: no thread begins another job. Returns the previous state.
     fn end(&self) -> State {
-        let state = std::mem::replace(&mut *self.lock(), State { is_over: true, ..State::default() });
+        let state =
+            std::mem::replace(&mut *self.lock(), State { is_over: true, ..State::default() });
         self.wanted.notify_all();
         state
     }
@@ -174,7 +175,8 @@ mod tests {
         let pool = Pool::new(2);
         pool.set_handle(Handle::default());
         let shared = Arc::clone(&pool.0);
-        let threads: Vec<_> = (0..2).map(|number| start(&pool.0, number).expect("a thread")).collect();
+        let threads: Vec<_> =
+            (0..2).map(|number| start(&pool.0, number).expect("a thread")).collect();
         shared.lock().threads.extend(threads);
         weir_check::waiting::eventually("the threads wait for jobs", || shared.lock().idle == 2);
         drop(pool);

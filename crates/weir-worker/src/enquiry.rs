@@ -84,7 +84,11 @@ impl Enquiry {
             if patience == Duration::ZERO {
                 return None;
             }
-            answer = self.answered.wait_timeout(answer, patience).unwrap_or_else(PoisonError::into_inner).0;
+            answer = self
+                .answered
+                .wait_timeout(answer, patience)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         answer.report.clone()
     }

@@ -105,7 +105,9 @@ impl Open {
     pub(crate) fn run(&mut self, errand: Errand) -> bool {
         let has_room = match &errand {
             Errand::Resolve { asker, .. } => self.names.enter(asker),
-            Errand::Verify { client, .. } => self.orphans == 0 && self.credentials.enter(&Asker::Client(*client)),
+            Errand::Verify { client, .. } => {
+                self.orphans == 0 && self.credentials.enter(&Asker::Client(*client))
+            }
         };
         self.verifying += usize::from(has_room && matches!(errand, Errand::Verify { .. }));
         let refused = match &self.runner {
@@ -202,12 +204,17 @@ mod tests {
     }
 
     fn failed(news: &[News], why: Unresolved) -> usize {
-        news.iter().filter(|news| matches!(news, News::Resolved { answer: Err(is), .. } if *is == why)).count()
+        news.iter()
+            .filter(|news| matches!(news, News::Resolved { answer: Err(is), .. } if *is == why))
+            .count()
     }
 
     #[test]
     fn without_a_runner_everything_fails() {
-        for runner in [None, Some(Arc::new(Counts { is_gone: true, ..Counts::default() }) as Arc<dyn Errands>)] {
+        for runner in [
+            None,
+            Some(Arc::new(Counts { is_gone: true, ..Counts::default() }) as Arc<dyn Errands>),
+        ] {
             let mut open = Open::new(0, runner);
             assert!(!open.has_failed() && !open.run(resolve("a", 1)) && open.has_failed());
             let news = open.close(Vec::new());
@@ -222,7 +229,8 @@ mod tests {
         let counts = Arc::new(Counts::default());
         let mut open = Open::new(0, Some(Arc::clone(&counts) as Arc<dyn Errands>));
         let client = Lane::of([192, 0, 2, 1].into());
-        let told = |user| News::Verified { question: Question { token: 7, serial: 0 }, client, user };
+        let told =
+            |user| News::Verified { question: Question { token: 7, serial: 0 }, client, user };
         let ann = || Ok(Arc::new(weir_proxy::forward::lookup::User::new("ann")));
         assert!(open.run(verify(7, 1)) && open.run(verify(7, 1)));
         assert_eq!(open.close(vec![told(ann())]).len(), 1);
@@ -231,10 +239,14 @@ mod tests {
         for left in [2, 1] {
             assert!(!open.run(verify(7, 1)), "{left} are open");
             let news = open.close(vec![told(ann())]);
-            assert!(matches!(&news[..], [News::Verified { user: Err(Unverified::NoRoom), .. }]), "{news:?}");
+            assert!(
+                matches!(&news[..], [News::Verified { user: Err(Unverified::NoRoom), .. }]),
+                "{news:?}"
+            );
         }
         assert!(open.run(verify(7, 1)));
-        let name = News::Resolved { name: "a".into(), asker: asker(1), answer: Err(Unresolved::TimedOut) };
+        let name =
+            News::Resolved { name: "a".into(), asker: asker(1), answer: Err(Unresolved::TimedOut) };
         assert_eq!(open.close(vec![name, told(ann())]).len(), 2);
         // Nor are refusals that were never delivered.
         assert!(open.run(verify(7, 1)));
@@ -250,14 +262,18 @@ mod tests {
         let counts = Arc::new(Counts::default());
         let mut open = Open::new(3, Some(Arc::clone(&counts) as Arc<dyn Errands>));
         // One client leaves room for others, and all others for one more.
-        let had = (1..=8).map(|last| (0..ERRANDS_MAX).take_while(|n| open.run(resolve(&n.to_string(), last))).count());
+        let had = (1..=8).map(|last| {
+            (0..ERRANDS_MAX).take_while(|n| open.run(resolve(&n.to_string(), last))).count()
+        });
         assert_eq!(had.collect::<Vec<_>>(), [2048, 1024, 512, 256, 128, 64, 32, 16]);
-        let told = News::Resolved { name: "0".into(), asker: asker(1), answer: Err(Unresolved::TimedOut) };
+        let told =
+            News::Resolved { name: "0".into(), asker: asker(1), answer: Err(Unresolved::TimedOut) };
         let news = open.close(vec![told]);
         assert_eq!((failed(&news, Unresolved::NoRoom), news.len()), (8, 9));
         assert!(!open.run(resolve("more", 1)) && open.run(resolve("more", 9)));
         // Names leave room for credentials, which are shared as well.
-        let had = (1..=2).map(|last| (0..ERRANDS_MAX as u64).take_while(|n| open.run(verify(*n, last))).count());
+        let had = (1..=2)
+            .map(|last| (0..ERRANDS_MAX as u64).take_while(|n| open.run(verify(*n, last))).count());
         assert_eq!(had.collect::<Vec<_>>(), [2048, 1024]);
         let client = Lane::of([192, 0, 2, 1].into());
         let news = open.close(vec![News::Verified {

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use rustix::io::Errno;
 use weir_io::{Completion, Driver, Event, Receive, RelayEnd, Socket};
 use weir_proxy::base::token::Token;
-use weir_proxy::engine::{FlowEvent, MeasuredArm, Over, divided, measured, on_flow, on_port_taken, stop_flows};
+use weir_proxy::engine::{
+    FlowEvent, MeasuredArm, Over, divided, measured, on_flow, on_port_taken, stop_flows,
+};
 use weir_proxy::observe::arms::PathFigures;
 
 use crate::worker::{Worker, class_of, unpack};
@@ -102,7 +104,11 @@ pub(crate) fn handle<D: Driver>(worker: &mut Worker<D>, completion: Completion) 
                 RelayEnd::FailedA(_) => Over::Client,
                 RelayEnd::FailedB(_) => Over::Server,
             };
-            on_flow(&mut worker.engine, token, FlowEvent::RelayEnded { moved: (moved.a_to_b, moved.b_to_a), over });
+            on_flow(
+                &mut worker.engine,
+                token,
+                FlowEvent::RelayEnded { moved: (moved.a_to_b, moved.b_to_a), over },
+            );
         }
         Event::Received(buffer) => {
             on_flow(&mut worker.engine, token, FlowEvent::Received(&buffer));
@@ -126,7 +132,13 @@ mod tests {
     fn what_runs_out_is_told_from_what_a_server_is_not() {
         let is = |errno: Errno| is_scarcity(&io::Error::from(errno));
         assert!([Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].into_iter().all(is));
-        let others = [Errno::AFNOSUPPORT, Errno::NETUNREACH, Errno::ADDRNOTAVAIL, Errno::CONNREFUSED, Errno::NOENT];
+        let others = [
+            Errno::AFNOSUPPORT,
+            Errno::NETUNREACH,
+            Errno::ADDRNOTAVAIL,
+            Errno::CONNREFUSED,
+            Errno::NOENT,
+        ];
         assert!(!others.into_iter().any(is));
         assert!(!is_scarcity(&io::Error::other("no number")));
     }

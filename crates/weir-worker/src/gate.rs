@@ -46,7 +46,8 @@ impl<D: Driver> Worker<D> {
             Some(facts) => {
                 entrance.protocols = agreed(entrance.protocols, &facts);
                 let visit = visit(self.driver.take_pass(socket));
-                let accepted = accepted_by_door(&mut self.engine, pack(socket), peer, entrance, visit);
+                let accepted =
+                    accepted_by_door(&mut self.engine, pack(socket), peer, entrance, visit);
                 accepted.inspect(|client| self.sealed(listener, *client, facts))
             }
         };

@@ -37,7 +37,9 @@ impl Lending {
     /// # Errors
     /// A socket can't be lent.
     pub fn take(&self) -> io::Result<Vec<Lent>> {
-        std::mem::take(&mut *self.lent.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
+        std::mem::take(&mut *self.lent.lock().unwrap_or_else(PoisonError::into_inner))
+            .into_iter()
+            .collect()
     }
 }
 
@@ -48,7 +50,11 @@ impl<D: Driver> Worker<D> {
         for (address, sockets, stays_open) in self.listeners.present() {
             for socket in sockets {
                 let duplicate = self.driver.duplicate(*socket);
-                lent.push(duplicate.map(|socket| Lent { address: address.clone(), stays_open, socket }));
+                lent.push(duplicate.map(|socket| Lent {
+                    address: address.clone(),
+                    stays_open,
+                    socket,
+                }));
             }
         }
     }

@@ -131,9 +131,13 @@ impl Listeners {
         let token = Token::Listener { index: number }.pack();
         // Not before: a socket that was taken over belongs to another process until now.
         sockets.iter().try_for_each(|socket| inbound(plan).apply(socket))?;
-        let sockets = sockets.into_iter().map(|socket| driver.listen(socket, token)).collect::<io::Result<_>>()?;
+        let sockets = sockets
+            .into_iter()
+            .map(|socket| driver.listen(socket, token))
+            .collect::<io::Result<_>>()?;
         let plan = plan.clone();
-        self.all[number as usize] = Some(Listener { sockets, address, plan, stays_open, is_leaving: false });
+        self.all[number as usize] =
+            Some(Listener { sockets, address, plan, stays_open, is_leaving: false });
         Ok(())
     }
 
@@ -153,7 +157,9 @@ impl Listeners {
 
     /// Sockets of the plan's listeners, in its order.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = &[Socket]> {
-        self.of_plan.iter().map(|number| self.get(*number).map_or(&[][..], |listener| &listener.sockets[..]))
+        self.of_plan
+            .iter()
+            .map(|number| self.get(*number).map_or(&[][..], |listener| &listener.sockets[..]))
     }
 
     /// The plan's accepting listeners: their names in the plan, their sockets, and whether those
@@ -165,20 +171,25 @@ impl Listeners {
 
     /// The entrance that a client has used.
     pub(crate) fn entrance(&self, token: u64) -> Entrance {
-        self.of_token(token).map_or_else(Entrance::default, |(number, Listener { plan, is_leaving, .. })| Entrance {
-            listener: number,
-            serves: plan.serves,
-            protocols: plan.protocols,
-            destination: None,
-            own: None,
-            is_leaving: *is_leaving,
-        })
+        self.of_token(token).map_or_else(
+            Entrance::default,
+            |(number, Listener { plan, is_leaving, .. })| Entrance {
+                listener: number,
+                serves: plan.serves,
+                protocols: plan.protocols,
+                destination: None,
+                own: None,
+                is_leaving: *is_leaving,
+            },
+        )
     }
 
     /// Whether the listener of this number is leaving or closed. An unknown number is of a listener
     /// yet to come.
     pub(crate) fn is_leaving(&self, number: u32) -> bool {
-        self.all.get(number as usize).is_some_and(|listener| listener.as_ref().is_none_or(|known| known.is_leaving))
+        self.all
+            .get(number as usize)
+            .is_some_and(|listener| listener.as_ref().is_none_or(|known| known.is_leaving))
     }
 
     /// Whether it accepts connections to addresses other than those of this machine.
@@ -189,7 +200,8 @@ impl Listeners {
     /// The congestion control of this client, where it is one of several, and whether its connection has another one from its listener.
     pub(crate) fn arm(&self, token: u64, client: SocketAddr) -> Option<(Arc<str>, bool)> {
         let (_, listener) = self.of_token(token)?;
-        let congestion = Some(&listener.plan.congestion).filter(|congestion| congestion.is_divided())?;
+        let congestion =
+            Some(&listener.plan.congestion).filter(|congestion| congestion.is_divided())?;
         let name = congestion.of(Side::Client, client)?;
         Some((Arc::clone(name), congestion.usual() != Some(name)))
     }
@@ -213,14 +225,19 @@ impl Listeners {
     /// The accept queues of the plan's listeners.
     pub(crate) fn queues<D: Driver>(&self, driver: &mut D) -> Vec<(SocketAddr, AcceptQueue)> {
         let present = self.of_plan.iter().filter_map(|number| self.get(*number));
-        let sockets = present.flat_map(|listener| listener.sockets.iter().map(|socket| (listener.address, *socket)));
-        sockets.filter_map(|(address, socket)| Some((address?, driver.accept_queue(socket)?))).collect()
+        let sockets = present
+            .flat_map(|listener| listener.sockets.iter().map(|socket| (listener.address, *socket)));
+        sockets
+            .filter_map(|(address, socket)| Some((address?, driver.accept_queue(socket)?)))
+            .collect()
     }
 
     /// The listener takes no new clients, and is closed soon. `taken`: another process accepts
     /// there from now on.
     fn leave<D: Driver>(&mut self, number: u32, taken: &[Location], driver: &mut D) {
-        let Some(listener) = self.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        let Some(listener) = self.all.get_mut(number as usize).and_then(Option::as_mut) else {
+            return;
+        };
         listener.is_leaving = true;
         let is_handed_over = listener.stays_open || taken.contains(&listener.plan.address);
         for socket in &listener.sockets {
@@ -251,9 +268,11 @@ impl<D: Driver> Worker<D> {
                 self.listeners.of_plan.push(number);
                 failed.extend(self.change_terms(number, plan).err());
             } else if let Some(socket) = change.take(worker) {
-                failed.extend(self.listeners.add(&mut self.driver, vec![socket], false, plan).err());
+                failed
+                    .extend(self.listeners.add(&mut self.driver, vec![socket], false, plan).err());
             }
-            let listener = self.listeners.of_plan.last().and_then(|number| self.listeners.get(*number));
+            let listener =
+                self.listeners.of_plan.last().and_then(|number| self.listeners.get(*number));
             for socket in listener.map(|listener| listener.sockets.clone()).unwrap_or_default() {
                 match &change.speech {
                     Speech::Same => {}
@@ -276,15 +295,20 @@ impl<D: Driver> Worker<D> {
     /// Gives a listener other terms. The sender of this plan has checked that they are possible,
     /// mostly.
     fn change_terms(&mut self, number: u32, plan: &ListenerPlan) -> io::Result<()> {
-        let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut) else {
+        let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut)
+        else {
             return Ok(());
         };
         let mut changed = Ok(());
         if listener.plan.backlog != plan.backlog {
-            listener.sockets.iter().for_each(|socket| self.driver.set_backlog(*socket, plan.backlog));
+            listener
+                .sockets
+                .iter()
+                .for_each(|socket| self.driver.set_backlog(*socket, plan.backlog));
         }
         if inbound(&listener.plan) != inbound(plan) {
-            let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
+            let descriptors =
+                listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
             // All sockets, even when one fails.
             let next = inbound(plan).in_place_of(&inbound(&listener.plan));
             let outcomes: Vec<_> = descriptors.map(|socket| next.apply(&socket)).collect();
@@ -324,7 +348,9 @@ impl<D: Driver> Worker<D> {
         let is_awaited = if is_handed_over {
             // Until the driver has reported all accepted clients, and within the time limit of
             // their handshakes.
-            sockets.iter().any(|socket| driver.accept_queue(*socket).is_some() || driver.unfinished_of(*socket) > 0)
+            sockets.iter().any(|socket| {
+                driver.accept_queue(*socket).is_some() || driver.unfinished_of(*socket) > 0
+            })
         } else {
             let may_be = now_us < since_us + ACCEPTING_MAX_US;
             may_be && (self.accepted || sockets.iter().any(|socket| driver.is_awaited(*socket)))

@@ -58,9 +58,13 @@ impl LogWriter {
     ///
     /// # Errors
     /// The operating system's, when the destination can't be opened or no thread can be created.
-    pub(crate) fn start(to: &Destination, workers: &[Arc<Counters>]) -> io::Result<(LogWriter, Vec<LogSink>)> {
+    pub(crate) fn start(
+        to: &Destination,
+        workers: &[Arc<Counters>],
+    ) -> io::Result<(LogWriter, Vec<LogSink>)> {
         let target = Target::open(to)?;
-        let (producers, rings): (Vec<_>, Vec<_>) = workers.iter().map(|_| ring(LOG_RING_BYTES)).unzip();
+        let (producers, rings): (Vec<_>, Vec<_>) =
+            workers.iter().map(|_| ring(LOG_RING_BYTES)).unzip();
         let (wall, orders) = (Arc::new(Wall::default()), Arc::new(Orders::default()));
         let (ending, ended) = channel();
         let (zone, unknown) = Zone::read();
@@ -81,7 +85,9 @@ impl LogWriter {
             writer.complaints.tell(&why);
         }
         writer.look_at_the_clock();
-        let thread = std::thread::Builder::new().name("weir-log".to_owned()).spawn(move || writer.run(&ending))?;
+        let thread = std::thread::Builder::new()
+            .name("weir-log".to_owned())
+            .spawn(move || writer.run(&ending))?;
         let sink = |ring| LogSink::new(ring, Arc::clone(&wall), thread.thread().clone());
         let sinks = producers.into_iter().map(sink).collect();
         Ok((LogWriter { orders, thread, ended }, sinks))
@@ -145,7 +151,8 @@ fn open_file(path: &Path) -> io::Result<File> {
     } else {
         options.append(true).create(true).mode(0o640);
     }
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     options.custom_flags(flags).open(path).map_err(named)
 }
 
@@ -199,7 +206,9 @@ impl Writer {
     }
 
     fn has_work(&self) -> bool {
-        self.written < self.batch.len() || self.left > 0 || self.rings.iter().any(|ring| ring.slots() > 0)
+        self.written < self.batch.len()
+            || self.left > 0
+            || self.rings.iter().any(|ring| ring.slots() > 0)
     }
 
     fn has_much(&self) -> bool {

@@ -15,7 +15,12 @@ pub(crate) fn see_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: 
 }
 
 /// Tells the engine how a client takes the bytes that were sent to it.
-pub(crate) fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: Socket, over: bool) {
+pub(crate) fn look_at_client<D: Driver>(
+    worker: &mut Worker<D>,
+    token: u64,
+    socket: Socket,
+    over: bool,
+) {
     let taken = taken(worker, socket).1;
     client_looked(&mut worker.engine, token, taken, over);
 }
@@ -24,6 +29,7 @@ pub(crate) fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, sock
 fn taken<D: Driver>(worker: &mut Worker<D>, socket: Socket) -> (Departure, Taken) {
     let driver = &mut worker.driver;
     let departure = driver.departure(socket);
-    let is_taking = departure != Departure::Broken && driver.delivery(socket) == weir_io::Delivery::Underway;
+    let is_taking =
+        departure != Departure::Broken && driver.delivery(socket) == weir_io::Delivery::Underway;
     (departure, Taken { acked: driver.path(socket).map(|path| path.bytes_acked), is_taking })
 }

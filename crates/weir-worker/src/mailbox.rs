@@ -40,7 +40,8 @@ pub fn mailboxes(workers: u16) -> Vec<Mailbox> {
 /// The same with room for `posts_max` posts between two workers, at least 1: smaller rings are full
 /// more often.
 pub fn mailboxes_of(workers: u16, posts_max: usize) -> Vec<Mailbox> {
-    let wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>> = Arc::new((0..workers).map(|_| OnceLock::new()).collect());
+    let wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>> =
+        Arc::new((0..workers).map(|_| OnceLock::new()).collect());
     let count = usize::from(workers);
     let busy = Arc::new(AtomicUsize::new(count));
     let mut boxes: Vec<Mailbox> = (0..count)
@@ -104,7 +105,9 @@ impl Mailbox {
     /// # Errors
     /// The connection, when the ring is full.
     pub(crate) fn give(&mut self, to: u16, moved: Box<Moved>) -> Result<(), Box<Moved>> {
-        let Some(ring) = self.going.get_mut(usize::from(to)).and_then(Option::as_mut) else { return Err(moved) };
+        let Some(ring) = self.going.get_mut(usize::from(to)).and_then(Option::as_mut) else {
+            return Err(moved);
+        };
         if ring.is_abandoned() {
             return Err(moved);
         }
@@ -163,7 +166,10 @@ mod tests {
         }
         assert_eq!(sent, POSTS_MAX);
         for expected in 0..sent {
-            assert_eq!(boxes[1].receive().map(|(from, post)| (from, post.bytes)), Some((0, vec![expected as u8])));
+            assert_eq!(
+                boxes[1].receive().map(|(from, post)| (from, post.bytes)),
+                Some((0, vec![expected as u8]))
+            );
         }
         assert!(boxes[1].receive().is_none());
         assert!(boxes[0].send(1, Post::default()).is_ok());

@@ -123,7 +123,11 @@ fn take_in<D: Driver>(worker: &mut Worker<D>, moved: Moved) -> Option<u64> {
 }
 
 /// Returns a connection to the machines.
-fn settle_in<D: Driver>(worker: &mut Worker<D>, socket: Socket, client: MovedClient) -> Option<u64> {
+fn settle_in<D: Driver>(
+    worker: &mut Worker<D>,
+    socket: Socket,
+    client: MovedClient,
+) -> Option<u64> {
     let is_leaving = worker.listeners.is_leaving(client.listener());
     match arrive(&mut worker.engine, pack(socket), client, is_leaving) {
         Ok(token) => {

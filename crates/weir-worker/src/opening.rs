@@ -38,8 +38,10 @@ impl Inherited {
     /// its sockets remain on that interface in the process that gave them. Sockets of the service
     /// manager are as it has set them up.
     fn is_of(&self, plan: &ListenerPlan) -> bool {
-        let is_by = |socket: &OwnedFd| weir_io::device(socket).ok().flatten().as_deref() == plan.device();
-        let is_there = self.stays_open || plan.address.network().is_none() || self.sockets.iter().all(is_by);
+        let is_by =
+            |socket: &OwnedFd| weir_io::device(socket).ok().flatten().as_deref() == plan.device();
+        let is_there =
+            self.stays_open || plan.address.network().is_none() || self.sockets.iter().all(is_by);
         self.address == plan.address && is_there
     }
 }
@@ -93,7 +95,9 @@ impl Opened {
     /// The operating system's.
     pub fn give_to(&self, uid: u32, gid: u32) -> io::Result<()> {
         let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
-        for socket in lock(&self.opening.sockets).iter().flatten().flat_map(|sockets| &sockets.sockets) {
+        for socket in
+            lock(&self.opening.sockets).iter().flatten().flat_map(|sockets| &sockets.sockets)
+        {
             rustix::fs::fchown(socket, Some(uid), Some(gid))?;
         }
         for (file, group) in &self.files {
@@ -117,7 +121,10 @@ impl Opened {
         let mut ports = Vec::new();
         for (at, (address, sharing)) in self.addresses.iter().zip(&self.sharing).enumerate() {
             let mut sockets = Vec::new();
-            let mine = of_workers.iter().zip(0..).filter_map(|(of_worker, worker)| Some((of_worker.get(at)?, worker)));
+            let mine = of_workers
+                .iter()
+                .zip(0..)
+                .filter_map(|(of_worker, worker)| Some((of_worker.get(at)?, worker)));
             for (of_worker, worker) in mine.filter(|_| *sharing != Sharing::Common) {
                 for (nth, socket) in of_worker.sockets.iter().enumerate() {
                     sockets.push((socket.try_clone()?, (nth == 0).then_some(worker)));
@@ -133,7 +140,11 @@ impl Opened {
     ///
     /// # Errors
     /// The listener that can't be opened, and why.
-    pub fn new(plans: &[ListenerPlan], workers: usize, mut inherited: Vec<Inherited>) -> Result<Opened, StartError> {
+    pub fn new(
+        plans: &[ListenerPlan],
+        workers: usize,
+        mut inherited: Vec<Inherited>,
+    ) -> Result<Opened, StartError> {
         let (mut addresses, mut files, mut sharing) = (Vec::new(), Vec::new(), Vec::new());
         let mut of_workers: Vec<Vec<Sockets>> = (0..workers).map(|_| Vec::new()).collect();
         for plan in plans {
@@ -146,7 +157,8 @@ impl Opened {
             let failed = |error| StartError::Listen { address: plan.address.clone(), error };
             let all = match &plan.address {
                 Location::Network(address) => {
-                    let all = complete(*address, plan, workers, before, stays_open).map_err(failed)?;
+                    let all =
+                        complete(*address, plan, workers, before, stays_open).map_err(failed)?;
                     addresses.push(all[0].local_addr().map_err(failed)?.into());
                     sharing.push(match is_inherited {
                         _ if all.len() < workers => Sharing::Common,
@@ -164,7 +176,9 @@ impl Opened {
                     all
                 }
             };
-            for (of_worker, sockets) in of_workers.iter_mut().zip(spread(&all, workers).map_err(failed)?) {
+            for (of_worker, sockets) in
+                of_workers.iter_mut().zip(spread(&all, workers).map_err(failed)?)
+            {
                 of_worker.push(Sockets { sockets, stays_open });
             }
         }
@@ -231,7 +245,8 @@ fn spread(all: &[OwnedFd], workers: usize) -> io::Result<Vec<Vec<OwnedFd>>> {
 impl<D: Driver> Worker<D> {
     /// Begins to accept.
     pub(crate) fn open(&mut self, opening: &Opening) {
-        let mine = lock(&opening.sockets).get_mut(usize::from(self.parts.worker)).map(std::mem::take);
+        let mine =
+            lock(&opening.sockets).get_mut(usize::from(self.parts.worker)).map(std::mem::take);
         for (Sockets { sockets, stays_open }, plan) in
             mine.unwrap_or_default().into_iter().zip(&self.parts.plan.listeners)
         {
@@ -268,14 +283,19 @@ mod tests {
         sockets.into_iter().map(|socket| rustix::fs::fstat(socket).expect("open").st_ino).collect()
     }
 
-    fn opened(workers: usize, count: usize, stays_open: bool) -> (Vec<TcpListener>, Vec<Vec<Sockets>>, bool) {
+    fn opened(
+        workers: usize,
+        count: usize,
+        stays_open: bool,
+    ) -> (Vec<TcpListener>, Vec<Vec<Sockets>>, bool) {
         let first = bind_listener("127.0.0.1:0".parse().expect("an address"), 8).expect("a port");
         let address = first.local_addr().expect("bound");
         let mut before = vec![first];
         while before.len() < count {
             before.push(bind_listener(address, 8).expect("it shares the port"));
         }
-        let sockets = before.iter().map(|socket| socket.try_clone().expect("a descriptor").into()).collect();
+        let sockets =
+            before.iter().map(|socket| socket.try_clone().expect("a descriptor").into()).collect();
         let plan = ListenerPlan::new(address);
         let inherited = Inherited { address: address.into(), sockets, stays_open, file: None };
         let opened = Opened::new(&[plan], workers, vec![inherited]).expect("it opens");
@@ -284,9 +304,13 @@ mod tests {
         let of_workers = opened.opening.sockets.into_inner().expect("no panic");
         // Each socket occurs once, and each worker as often as it has a separate socket.
         assert_eq!(ports[0].sharing, if is_shared { Sharing::Common } else { Sharing::Inherited });
-        let told: BTreeSet<u32> = ports[0].sockets.iter().filter_map(|(_, worker)| *worker).collect();
+        let told: BTreeSet<u32> =
+            ports[0].sockets.iter().filter_map(|(_, worker)| *worker).collect();
         assert_eq!(told.len(), if is_shared { 0 } else { workers });
-        assert_eq!(inodes(ports[0].sockets.iter().map(|(socket, _)| socket)).len(), ports[0].sockets.len());
+        assert_eq!(
+            inodes(ports[0].sockets.iter().map(|(socket, _)| socket)).len(),
+            ports[0].sockets.len()
+        );
         (before, of_workers, is_shared)
     }
 
@@ -295,7 +319,11 @@ mod tests {
         for (workers, count) in [(1, 1), (2, 1), (1, 3), (3, 3), (2, 5), (5, 2)] {
             for stays_open in [false, true] {
                 let (before, of_workers, is_shared) = opened(workers, count, stays_open);
-                assert!(of_workers.iter().all(|of_worker| of_worker.len() == 1 && !of_worker[0].sockets.is_empty()));
+                assert!(
+                    of_workers
+                        .iter()
+                        .all(|of_worker| of_worker.len() == 1 && !of_worker[0].sockets.is_empty())
+                );
                 let all = inodes(of_workers.iter().flatten().flat_map(|sockets| &sockets.sockets));
                 assert!(all.is_superset(&inodes(&before)), "{workers} workers, {count} sockets");
                 let wanted = if stays_open { count } else { count.max(workers) };
@@ -308,11 +336,20 @@ mod tests {
     fn what_is_not_inherited_is_bound() {
         let address = "127.0.0.1:0".parse().expect("an address");
         let opened = Opened::new(&[ListenerPlan::new(address)], 3, Vec::new()).expect("it opens");
-        assert!(opened.addresses[0].network().is_some_and(|address| address.port() > 0) && !opened.is_shared());
+        assert!(
+            opened.addresses[0].network().is_some_and(|address| address.port() > 0)
+                && !opened.is_shared()
+        );
         let ports = opened.ports().expect("descriptors");
         let workers: Vec<_> = ports[0].sockets.iter().map(|(_, worker)| *worker).collect();
-        assert_eq!((ports[0].sharing, &workers[..]), (Sharing::Own, &[Some(0), Some(1), Some(2)][..]));
+        assert_eq!(
+            (ports[0].sharing, &workers[..]),
+            (Sharing::Own, &[Some(0), Some(1), Some(2)][..])
+        );
         let of_workers = opened.opening.sockets.into_inner().expect("no panic");
-        assert_eq!(inodes(of_workers.iter().flatten().flat_map(|sockets| &sockets.sockets)).len(), 3);
+        assert_eq!(
+            inodes(of_workers.iter().flatten().flat_map(|sockets| &sockets.sockets)).len(),
+            3
+        );
     }
 }

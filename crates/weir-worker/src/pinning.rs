@@ -128,7 +128,8 @@ impl Seen {
     /// tried.
     fn has_time(&self, allowed: &[usize], core: usize, is_home: bool) -> bool {
         let is_hidden = self.ticks.iter().all(Option::is_none);
-        let mut cores = self.idle.iter().zip(allowed).filter(|(_, other)| (**other == core) == is_home);
+        let mut cores =
+            self.idle.iter().zip(allowed).filter(|(_, other)| (**other == core) == is_home);
         let least = if is_home { 1000 - u64::from(STARVED) } else { IDLE };
         is_hidden && !is_home || cores.any(|(idle, _)| idle.is_some_and(|idle| idle >= least))
     }
@@ -137,7 +138,12 @@ impl Seen {
 impl Pins {
     /// For threads with these numbers (gettid), by worker, bound as `places` and `pinning` say, in
     /// a process that may use these cores.
-    pub(crate) fn new(threads: &[i32], places: &[Arc<Place>], pinning: Pinning, allowed: Vec<usize>) -> Pins {
+    pub(crate) fn new(
+        threads: &[i32],
+        places: &[Arc<Place>],
+        pinning: Pinning,
+        allowed: Vec<usize>,
+    ) -> Pins {
         let pin = |(thread, place): (&i32, &Arc<Place>)| {
             let is_soft = pinning == Pinning::Soft && place.is_pinned() && allowed.len() > 1;
             Pin { thread: *thread, place: Arc::clone(place), is_soft, since: None }
@@ -154,8 +160,9 @@ impl Pins {
         starved: impl Fn(usize) -> u32,
         stat: impl FnOnce() -> Option<String>,
     ) -> Vec<Change> {
-        let of_interest =
-            |(worker, pin): (usize, &Pin)| pin.is_soft && (!pin.place.is_pinned() || starved(worker) > STARVED);
+        let of_interest = |(worker, pin): (usize, &Pin)| {
+            pin.is_soft && (!pin.place.is_pinned() || starved(worker) > STARVED)
+        };
         if !self.pins.iter().enumerate().any(of_interest) {
             self.pins.iter_mut().for_each(|pin| pin.since = None);
             self.seen = None;
@@ -187,7 +194,8 @@ impl Pins {
     }
 
     fn see(&mut self, at: Duration, stat: &str) {
-        let ticks: Vec<Option<Ticks>> = self.allowed.iter().map(|core| ticks_of(stat, Some(*core))).collect();
+        let ticks: Vec<Option<Ticks>> =
+            self.allowed.iter().map(|core| ticks_of(stat, Some(*core))).collect();
         let before = self.seen.take().map(|seen| seen.ticks).unwrap_or_default();
         let idle = |(at, now): (usize, &Option<Ticks>)| (*now)?.idle_since((*before.get(at)?)?);
         let idle = ticks.iter().enumerate().map(idle).collect();
@@ -198,7 +206,12 @@ impl Pins {
 impl Pin {
     /// Whether it may run everywhere from now on, if that changes. `has_time` tells whether its own
     /// core (true) has time, or another core (false).
-    fn is_to_be_free(&mut self, now: Duration, starved: u32, has_time: impl Fn(bool) -> bool) -> Option<bool> {
+    fn is_to_be_free(
+        &mut self,
+        now: Duration,
+        starved: u32,
+        has_time: impl Fn(bool) -> bool,
+    ) -> Option<bool> {
         let is_pinned = self.place.is_pinned();
         if (starved > STARVED) != is_pinned {
             self.since = None;
@@ -244,11 +257,18 @@ mod tests {
         fn new() -> Machine {
             let place = Arc::new(Place::default());
             place.set_home(Some(0));
-            let pin = |thread, is_soft| Pin { thread, place: Arc::clone(&place), is_soft, since: None };
+            let pin =
+                |thread, is_soft| Pin { thread, place: Arc::clone(&place), is_soft, since: None };
             // This number is of no thread: decisions are asked of `pin`, and `pins` has no soft one
             // except within `look`.
             let pins = Pins { pins: vec![pin(i32::MAX, false)], allowed: vec![0, 1], seen: None };
-            Machine { pin: pin(i32::MAX, true), pins, looks: 0, ticks: [(0, 0); 2], is_hidden: false }
+            Machine {
+                pin: pin(i32::MAX, true),
+                pins,
+                looks: 0,
+                ticks: [(0, 0); 2],
+                is_hidden: false,
+            }
         }
 
         /// The decisions at the looks within this time.
@@ -262,8 +282,9 @@ mod tests {
                 }
                 let is_new = self.pins.seen.as_ref().is_none_or(|seen| now - seen.at >= WINDOW);
                 if is_new {
-                    let line =
-                        |(core, (idle, user)): (usize, &(u64, u64))| format!("cpu{core} {user} 0 0 {idle} 0 0 0 0\n");
+                    let line = |(core, (idle, user)): (usize, &(u64, u64))| {
+                        format!("cpu{core} {user} 0 0 {idle} 0 0 0 0\n")
+                    };
                     let text: String = self.ticks.iter().enumerate().map(line).collect();
                     self.pins.see(now, if self.is_hidden { "" } else { &text });
                 }
@@ -283,11 +304,18 @@ mod tests {
 
     #[test]
     fn it_flees_when_another_core_has_time() {
-        for (starved, other_idle, decided) in
-            [(201, 250, vec![true]), (201, 249, vec![]), (200, 1000, vec![]), (1000, 1000, vec![true])]
-        {
+        for (starved, other_idle, decided) in [
+            (201, 250, vec![true]),
+            (201, 249, vec![]),
+            (200, 1000, vec![]),
+            (1000, 1000, vec![true]),
+        ] {
             let mut machine = Machine::new();
-            assert_eq!(machine.run(2 * SECOND, starved, [0, other_idle]), decided, "{starved} {other_idle}");
+            assert_eq!(
+                machine.run(2 * SECOND, starved, [0, other_idle]),
+                decided,
+                "{starved} {other_idle}"
+            );
         }
     }
 
@@ -364,7 +392,9 @@ mod tests {
     #[test]
     fn the_kernel_is_told() {
         let allowed = available_cores();
-        let [home, .., _] = allowed[..] else { return eprintln!("skipped: there is one core only") };
+        let [home, .., _] = allowed[..] else {
+            return eprintln!("skipped: there is one core only");
+        };
         let (over, calm) = (AtomicBool::new(false), AtomicBool::new(false));
         let (number, numbers) = mpsc::channel();
         let spin = |until: &AtomicBool| {
@@ -385,7 +415,8 @@ mod tests {
             }
             let (place, board) = (Arc::new(Place::default()), Board::new(1));
             place.set_home(Some(home));
-            let mut pins = Pins::new(&[worker], &[Arc::clone(&place)], Pinning::Soft, allowed.clone());
+            let mut pins =
+                Pins::new(&[worker], &[Arc::clone(&place)], Pinning::Soft, allowed.clone());
             let mut starvation = Starvation::new(&[worker]);
             let begun = Instant::now();
             let mut ticks = 0_u64;
@@ -396,9 +427,17 @@ mod tests {
                     ticks += 1000;
                     let line = |core: &usize| format!("cpu{core} 0 0 0 {ticks} 0 0 0 0\n");
                     // Whether a busy machine leaves it calm then is not the subject of this test.
-                    let starved = |_| if later.is_zero() { board.line(0).starved_permille.load(Relaxed) } else { 0 };
+                    let starved = |_| {
+                        if later.is_zero() {
+                            board.line(0).starved_permille.load(Relaxed)
+                        } else {
+                            0
+                        }
+                    };
                     let speed = if later.is_zero() { 1 } else { 100 };
-                    pins.look(begun.elapsed() * speed + later, starved, || Some(allowed.iter().map(line).collect()));
+                    pins.look(begun.elapsed() * speed + later, starved, || {
+                        Some(allowed.iter().map(line).collect())
+                    });
                     std::thread::yield_now();
                 }
                 (place.word(), place.is_pinned(), core_of(worker))

@@ -38,7 +38,8 @@ impl Port {
     pub fn of_own(address: Location, sockets: &[OwnedFd]) -> io::Result<Port> {
         let sharing = if address.network().is_some() { Sharing::Own } else { Sharing::Common };
         let own = if sharing == Sharing::Own { sockets } else { &[] };
-        let sockets = own.iter().zip(0..).map(|(socket, worker)| Ok((socket.try_clone()?, Some(worker))));
+        let sockets =
+            own.iter().zip(0..).map(|(socket, worker)| Ok((socket.try_clone()?, Some(worker))));
         Ok(Port { address, sharing, sockets: sockets.collect::<io::Result<_>>()? })
     }
 }

@@ -195,12 +195,17 @@ impl Prepared {
         let ready = shard.ready.remove(pair);
         if ready.is_some() {
             self.waiting.fetch_sub(1, Relaxed);
-        } else if self.is_early && !self.lets_through.load(Relaxed) && shard.passed.len() < PASSED_MAX {
+        } else if self.is_early
+            && !self.lets_through.load(Relaxed)
+            && shard.passed.len() < PASSED_MAX
+        {
             shard.passed.insert(*pair, now_us + PASSED_US);
         }
         drop(shard);
         let is_current = |ready: &Ready| {
-            !self.is_early || now_us.saturating_sub(ready.since_us) < FRESH_US || !is_over(&ready.socket)
+            !self.is_early
+                || now_us.saturating_sub(ready.since_us) < FRESH_US
+                || !is_over(&ready.socket)
         };
         ready.filter(is_current).map(|ready| ready.socket)
     }
@@ -352,24 +357,34 @@ mod tests {
         let (client, server) = (at("198.18.1.2:4000"), at("198.18.2.2:80"));
         let way = |from| Outbound { from: Some(from), transparent: true, ..Outbound::default() };
         prepared.put(Pair::new(client, server), any(), (now, now + 10 * SECOND_US));
-        for (from, to) in [(at("198.18.1.2:4001"), server), (client, at("198.18.2.2:81")), (at("198.18.1.2:0"), server)]
-        {
+        for (from, to) in [
+            (at("198.18.1.2:4001"), server),
+            (client, at("198.18.2.2:81")),
+            (at("198.18.1.2:0"), server),
+        ] {
             assert!(dialing.ready(way(from), to, NOW_US).is_none(), "{from} {to}");
         }
-        assert!(dialing.ready(Outbound { transparent: false, ..way(client) }, server, NOW_US).is_none());
+        assert!(
+            dialing.ready(Outbound { transparent: false, ..way(client) }, server, NOW_US).is_none()
+        );
         assert!(Dialing::default().ready(way(client), server, NOW_US).is_none());
         assert!(prepared.has(&Pair::new(client, server)) && prepared.waiting() == 1);
         assert!(dialing.ready(way(client), server, NOW_US).is_some());
         assert!(dialing.ready(way(client), server, NOW_US).is_none() && prepared.waiting() == 0);
         let counters = Counters::default();
         prepared.tell(&counters, 1);
-        assert_eq!(counters.tcp_held.get("let-through"), 3, "two others, and the one that came twice");
+        assert_eq!(
+            counters.tcp_held.get("let-through"),
+            3,
+            "two others, and the one that came twice"
+        );
     }
 
     #[test]
     fn nobody_waits_for_ever() {
         let (prepared, now) = (Prepared::default(), NOW_US);
-        let pair = |port| Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80"));
+        let pair =
+            |port| Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80"));
         for port in 1..=10 {
             prepared.put(pair(port), any(), (now, now + SECOND_US * u64::from(port)));
         }
@@ -384,7 +399,9 @@ mod tests {
         for (worker, counters) in counters.iter().enumerate().rev() {
             prepared.tell(counters, worker as u16);
         }
-        let told = |counters: &Counters| (counters.tcp_held.get("abandoned"), counters.tcp_held.get("refused"));
+        let told = |counters: &Counters| {
+            (counters.tcp_held.get("abandoned"), counters.tcp_held.get("refused"))
+        };
         assert_eq!(counters.each_ref().map(told), [(0, 0), (4, 1)]);
         prepared.count_changed_port();
         counters.iter().for_each(|counters| prepared.tell(counters, 1));
@@ -404,8 +421,13 @@ mod tests {
         let dialing = Dialing { prepared: Some(Arc::clone(&prepared)), ..Dialing::default() };
         let (client, server) = (at("198.18.1.2:4000"), at("198.18.2.2:80"));
         let (pair, times) = (Pair::new(client, server), (now, now + 10 * SECOND_US));
-        let take =
-            || dialing.ready(Outbound { from: Some(client), transparent: true, ..Outbound::default() }, server, NOW_US);
+        let take = || {
+            dialing.ready(
+                Outbound { from: Some(client), transparent: true, ..Outbound::default() },
+                server,
+                NOW_US,
+            )
+        };
         let begin = |begins| begin(&prepared, pair, times, begins);
         // The first packet comes before the worker.
         assert_eq!([begin(true), begin(false)], [Begun::Now, Begun::Before]);
@@ -427,7 +449,8 @@ mod tests {
         assert_eq!(prepared.begin(pair, times, made, |_| panic!("a worker has it")), Begun::Before);
         let counters = Counters::default();
         prepared.tell(&counters, 1);
-        let told = ["early", "let-through", "abandoned", "connected"].map(|word| counters.tcp_held.get(word));
+        let told = ["early", "let-through", "abandoned", "connected"]
+            .map(|word| counters.tcp_held.get(word));
         assert_eq!((told, prepared.waiting()), ([2, 3, 1, 0], 0));
     }
 
@@ -442,7 +465,10 @@ mod tests {
         let pair = Pair::new(at("198.18.1.2:4000"), at("198.18.2.2:80"));
         let times = (now, now + 10 * SECOND_US);
         let begin_over = || prepared.begin(pair, times, || Ok(over()), Ok);
-        assert_eq!([begin_over(), begin_over(), begin(&prepared, pair, times, true)], [Begun::Now; 3]);
+        assert_eq!(
+            [begin_over(), begin_over(), begin(&prepared, pair, times, true)],
+            [Begun::Now; 3]
+        );
         assert_eq!((begin(&prepared, pair, times, false), prepared.waiting()), (Begun::Before, 1));
         assert!(prepared.take(&pair, now + FRESH_US).is_some(), "it is not over");
         // A new end is the server's answer, an old one is not.
@@ -472,7 +498,8 @@ mod tests {
     fn there_is_an_end_to_what_is_remembered() {
         let prepared = Prepared::early();
         for port in 0..=u16::MAX {
-            let pair = Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80"));
+            let pair =
+                Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80"));
             prepared.take(&pair, NOW_US);
         }
         let most = prepared.shards.iter().map(|shard| lock(shard).passed.len()).max();

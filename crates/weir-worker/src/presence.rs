@@ -146,7 +146,8 @@ impl Load {
 impl<D: Driver> Worker<D> {
     /// The present load.
     pub(crate) fn load(&self) -> Load {
-        let flags = if self.listeners.accept() { ACCEPTS } else { 0 } | if self.draining { DRAINS } else { 0 };
+        let flags = if self.listeners.accept() { ACCEPTS } else { 0 }
+            | if self.draining { DRAINS } else { 0 };
         Load { sessions: self.engine.clients(), open_requests: self.engine.exchanges(), flags }
     }
 
@@ -193,7 +194,9 @@ impl OwnLine {
         let before = std::mem::replace(&mut self.used, now);
         let requests = now.requests.saturating_sub(before.requests);
         // The cost of starting belongs to no request.
-        let Some(cost_ns) = now.cpu_ns.saturating_sub(before.cpu_ns).checked_div(requests) else { return };
+        let Some(cost_ns) = now.cpu_ns.saturating_sub(before.cpu_ns).checked_div(requests) else {
+            return;
+        };
         if before.cpu_ns > 0 {
             let service_ns = &self.line().service_ns;
             service_ns.store(averaged(service_ns.load(Relaxed), cost_ns), Relaxed);
@@ -212,7 +215,11 @@ impl Drop for OwnLine {
 /// The average with one more sample in it; 0: there was none.
 fn averaged(before_ns: u32, sample_ns: u64) -> u32 {
     let before = u64::from(before_ns);
-    let average = if before == 0 { sample_ns } else { (before * (SHARE - 1)).saturating_add(sample_ns) / SHARE };
+    let average = if before == 0 {
+        sample_ns
+    } else {
+        (before * (SHARE - 1)).saturating_add(sample_ns) / SHARE
+    };
     u32::try_from(average).unwrap_or(u32::MAX).max(1)
 }
 
@@ -240,9 +247,13 @@ mod tests {
         board.line(1).assigned.store(3, Relaxed);
         presence.begin_turn(1_000_000, 0);
         let line = board.line(1);
-        assert_eq!((line.turn_us(1_000_300), line.turns.load(Relaxed), line.assigned.load(Relaxed)), (300, 1, 0));
+        assert_eq!(
+            (line.turn_us(1_000_300), line.turns.load(Relaxed), line.assigned.load(Relaxed)),
+            (300, 1, 0)
+        );
         presence.rest(&Load { sessions: 7, open_requests: 2, flags: ACCEPTS });
-        let loads = [&line.sessions, &line.open_requests, &line.turns].map(|count| count.load(Relaxed));
+        let loads =
+            [&line.sessions, &line.open_requests, &line.turns].map(|count| count.load(Relaxed));
         assert_eq!((line.turn_us(1_000_400), loads, line.accepts()), (0, [7, 2, 1], true));
         presence.show(&Load { sessions: usize::MAX, open_requests: 0, flags: ACCEPTS | DRAINS });
         assert_eq!((line.sessions.load(Relaxed), line.accepts()), (u32::MAX, false));
@@ -276,7 +287,8 @@ mod tests {
         presence.show(&Load { sessions: 1, open_requests: 1, flags: ACCEPTS });
         drop(presence);
         let line = board.line(1);
-        let loads = [&line.sessions, &line.open_requests, &line.flags].map(|count| count.load(Relaxed));
+        let loads =
+            [&line.sessions, &line.open_requests, &line.flags].map(|count| count.load(Relaxed));
         assert_eq!((loads, line.turn_us(9_000)), ([0; 3], 0));
     }
 

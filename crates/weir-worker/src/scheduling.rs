@@ -70,7 +70,10 @@ impl Scheduling {
             use_of_core: Use::default(),
             used: Duration::ZERO,
         };
-        Scheduling { threads: numbers.iter().filter(ours).map(thread).collect(), looked: Instant::now() }
+        Scheduling {
+            threads: numbers.iter().filter(ours).map(thread).collect(),
+            looked: Instant::now(),
+        }
     }
 
     /// Looks, if it is time to, and changes the policy of threads whose cores have become full or have time again.
@@ -81,7 +84,8 @@ impl Scheduling {
         }
         self.looked = Instant::now();
         // Reads all of them, so that what each has used counts from this look.
-        let of_interest = self.threads.iter_mut().fold(false, |any, thread| thread.is_of_interest(elapsed) | any);
+        let of_interest =
+            self.threads.iter_mut().fold(false, |any, thread| thread.is_of_interest(elapsed) | any);
         if !of_interest {
             return;
         }
@@ -129,7 +133,8 @@ impl Ticks {
     /// no time has passed.
     pub(crate) fn idle_since(self, before: Ticks) -> Option<u64> {
         // The kernel's numbers may decrease a little.
-        let (idle, all) = (self.idle.saturating_sub(before.idle), self.all.saturating_sub(before.all));
+        let (idle, all) =
+            (self.idle.saturating_sub(before.idle), self.all.saturating_sub(before.all));
         (idle * 1000).checked_div(all)
     }
 }
@@ -140,7 +145,8 @@ pub(crate) fn ticks_of(stat: &str, core: Option<usize>) -> Option<Ticks> {
     let name = core.map_or("cpu".to_owned(), |core| format!("cpu{core}"));
     let line = stat.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
     // user nice system idle iowait irq softirq steal; the later fields are contained in these.
-    let numbers: Vec<u64> = line.split_ascii_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
+    let numbers: Vec<u64> =
+        line.split_ascii_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
     let idle = numbers.get(1)? + numbers.get(3)? + numbers.get(4)?;
     Some(Ticks { idle, all: numbers.iter().sum() })
 }
@@ -198,30 +204,42 @@ mod tests {
         assert_eq!(use_of_core.on_look(Ticks { idle: 9, all: 19 }), None);
     }
 
-    const STAT: &str =
-        "cpu  10 1 10 100 20 1 1 1 5 5\ncpu1 5 1 5 50 10 0 1 0 0 0\ncpu10 5 0 5 50 10 1 0 1 0 0\nintr 7 0\n";
+    const STAT: &str = "cpu  10 1 10 100 20 1 1 1 5 5\ncpu1 5 1 5 50 10 0 1 0 0 0\ncpu10 5 0 5 50 10 1 0 1 0 0\nintr 7 0\n";
 
     #[test]
     fn ticks_are_read_by_core() {
         assert_eq!(ticks_of(STAT, None), Some(Ticks { idle: 121, all: 144 }));
         assert_eq!(ticks_of(STAT, Some(1)), Some(Ticks { idle: 61, all: 72 }));
         assert_eq!(ticks_of(STAT, Some(10)), Some(Ticks { idle: 60, all: 72 }));
-        for (text, core) in [(STAT, Some(0)), ("", None), ("cpu 1 2 3\n", None), ("cpu a b c d e\n", None)] {
+        for (text, core) in
+            [(STAT, Some(0)), ("", None), ("cpu 1 2 3\n", None), ("cpu a b c d e\n", None)]
+        {
             assert_eq!(ticks_of(text, core), None, "{text}");
         }
     }
 
     #[test]
     fn a_worker_that_rests_is_of_no_interest_unless_its_core_was_full() {
-        let mut thread = Thread { number: i32::MAX, core: None, use_of_core: Use::default(), used: Duration::ZERO };
+        let mut thread = Thread {
+            number: i32::MAX,
+            core: None,
+            use_of_core: Use::default(),
+            used: Duration::ZERO,
+        };
         assert!(thread.is_of_interest(PERIOD), "nobody tells what it uses");
         thread.number = rustix::thread::gettid().as_raw_nonzero().get();
         thread.used = cpu_time_of(thread.number).unwrap();
-        assert!(!thread.is_of_interest(Duration::from_hours(10_000)), "this thread does not run for so long");
+        assert!(
+            !thread.is_of_interest(Duration::from_hours(10_000)),
+            "this thread does not run for so long"
+        );
         thread.used = Duration::ZERO;
         assert!(thread.is_of_interest(Duration::from_nanos(1)));
         thread.use_of_core.full = true;
-        assert!(thread.is_of_interest(Duration::from_hours(10_000)), "it has to be told when its core has time again");
+        assert!(
+            thread.is_of_interest(Duration::from_hours(10_000)),
+            "it has to be told when its core has time again"
+        );
     }
 
     #[test]

@@ -87,7 +87,8 @@ impl Seat {
                 worker.set_presence(self.presence);
                 worker.dialing = self.dialing;
                 // The receiver is gone when starting was given up: then the control says stop.
-                let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
+                let _ =
+                    self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);
                 worker.set_log(self.log);
                 worker.set_clock(wall_offset_us);

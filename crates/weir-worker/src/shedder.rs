@@ -33,12 +33,17 @@ impl Shedder {
     /// Checks the workers, and tells them to give connections away if necessary. `plan`: the plan
     /// in force. Returns how soon to look again, if soon.
     pub fn look(&mut self, plan: &Plan) -> Option<Duration> {
-        let is_led = |upstream: &weir_proxy::plan::UpstreamPlan| upstream.dial.source == Source::Client;
-        if self.handle.board().lines().len() < 2 || self.handle.is_ending() || plan.upstreams.iter().any(is_led) {
+        let is_led =
+            |upstream: &weir_proxy::plan::UpstreamPlan| upstream.dial.source == Source::Client;
+        if self.handle.board().lines().len() < 2
+            || self.handle.is_ending()
+            || plan.upstreams.iter().any(is_led)
+        {
             return None;
         }
         let now_us = clock_us();
-        let most = plan.client.connections_max.map_or(u64::MAX, |most| u64::from(most) * FULL / 100);
+        let most =
+            plan.client.connections_max.map_or(u64::MAX, |most| u64::from(most) * FULL / 100);
         let loads: Vec<Load> = (self.handle.board().lines().iter())
             .map(|line| {
                 let sessions = line.sessions.load(std::sync::atomic::Ordering::Relaxed);

@@ -142,7 +142,8 @@ mod tests {
     /// The steps decided when the same loads are seen at each of `looks` looks.
     fn decided(loads: &[Load], looks: u32) -> Vec<(u32, Shed)> {
         let mut shedding = Shedding::new(loads.len());
-        let look = |at: u32| shedding.look(STEP * at, loads).into_iter().map(move |step| (at, step));
+        let look =
+            |at: u32| shedding.look(STEP * at, loads).into_iter().map(move |step| (at, step));
         (0..looks).flat_map(look).collect()
     }
 
@@ -173,8 +174,9 @@ mod tests {
     fn one_look_in_which_it_was_well_starts_anew_and_so_does_a_gap() {
         let (bad, well) = ([load(2000, 64), load(0, 1)], [load(100, 64), load(0, 1)]);
         let mut shedding = Shedding::new(2);
-        let looks: Vec<bool> =
-            (0..12u32).map(|at| !shedding.look(STEP * at, if at == 4 { &well } else { &bad }).is_empty()).collect();
+        let looks: Vec<bool> = (0..12u32)
+            .map(|at| !shedding.look(STEP * at, if at == 4 { &well } else { &bad }).is_empty())
+            .collect();
         assert_eq!(looks.iter().position(|gave| *gave), Some(10));
         let mut shedding = Shedding::new(2);
         for at in [0, 40, 80, 181, 220, 260] {

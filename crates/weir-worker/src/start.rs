@@ -102,7 +102,9 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Listen { address, error } => write!(f, "can't listen on {address}: {error}"),
+            StartError::Listen { address, error } => {
+                write!(f, "can't listen on {address}: {error}")
+            }
             StartError::AccessLog(error) => write!(f, "can't open the access log: {error}"),
             StartError::Driver(error) => write!(f, "can't start a worker: {error}"),
         }
@@ -248,7 +250,10 @@ impl Handle {
     /// The operating system's, with the path.
     pub fn set_rights(&self, path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
         let files = self.files();
-        files.iter().find(|file| file.path() == path).map_or(Ok(()), |file| file.set_rights(mode, group))
+        files
+            .iter()
+            .find(|file| file.path() == path)
+            .map_or(Ok(()), |file| file.set_rights(mode, group))
     }
 
     /// Device and inode of the unix socket at this path, if this process owns its name.
@@ -324,7 +329,16 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let (threads, events) = (Vec::new(), Mutex::new(told));
     let (opening, encoders) = (Some(opening), Pool::new(usize::from(workers)));
     let (offended, offences) = mpsc::sync_channel(OFFENCES_MAX);
-    let mut running = Running { threads, handle, addresses, log, events, offences: Some(offences), opening, encoders };
+    let mut running = Running {
+        threads,
+        handle,
+        addresses,
+        log,
+        events,
+        offences: Some(offences),
+        opening,
+        encoders,
+    };
     let (ready, started) = mpsc::channel();
     let descriptors = Arc::new(Descriptors::of_process(usize::from(workers)));
     for (number, mailbox) in mailboxes(workers).into_iter().enumerate() {
@@ -372,7 +386,9 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
             }
             Err(_) => {
                 running.stop();
-                return Err(StartError::Driver(io::Error::other("the worker ended while starting")));
+                return Err(StartError::Driver(io::Error::other(
+                    "the worker ended while starting",
+                )));
             }
         }
     }
@@ -381,10 +397,14 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
 }
 
 /// The writer of the access log, if one is configured, and a sink for each worker.
-fn access_log(plan: &Plan, views: &[View]) -> Result<(Option<LogWriter>, std::vec::IntoIter<LogSink>), StartError> {
+fn access_log(
+    plan: &Plan,
+    views: &[View],
+) -> Result<(Option<LogWriter>, std::vec::IntoIter<LogSink>), StartError> {
     let Some(log) = &plan.access_log else { return Ok((None, Vec::new().into_iter())) };
     let counters: Vec<_> = views.iter().map(|view| Arc::clone(&view.counters)).collect();
-    let (writer, sinks) = LogWriter::start(&log.destination, &counters).map_err(StartError::AccessLog)?;
+    let (writer, sinks) =
+        LogWriter::start(&log.destination, &counters).map_err(StartError::AccessLog)?;
     Ok((Some(writer), sinks.into_iter()))
 }
 
@@ -394,7 +414,9 @@ fn board_of(setup: &Setup, workers: u16) -> Result<Arc<Board>, StartError> {
     match &setup.board {
         None => Ok(Arc::new(Board::new(lines))),
         Some(board) if board.lines().len() >= lines => Ok(Arc::clone(board)),
-        Some(_) => Err(StartError::Driver(io::Error::other("the load board has no line for some worker"))),
+        Some(_) => {
+            Err(StartError::Driver(io::Error::other("the load board has no line for some worker")))
+        }
     }
 }
 
@@ -489,7 +511,11 @@ impl Running {
     /// serves new clients.
     pub fn hand_over(&self, taken: &[Location]) {
         let is_taken = |file: &SocketFile| taken.contains(&Location::Unix(file.path().into()));
-        self.handle.files().iter_mut().filter(|file| is_taken(file)).for_each(|file| file.set_ours(false));
+        self.handle
+            .files()
+            .iter_mut()
+            .filter(|file| is_taken(file))
+            .for_each(|file| file.set_ours(false));
         self.handle.remove_files(|_| false);
         for (control, waker) in &self.handle.controls {
             control.hand_over(taken);
@@ -537,7 +563,8 @@ impl Running {
     pub fn join(self) -> io::Result<()> {
         let mut outcome = Ok(());
         for thread in self.threads {
-            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+            let ended =
+                thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
             if outcome.is_ok() {
                 outcome = ended;
             }

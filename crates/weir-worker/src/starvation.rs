@@ -132,9 +132,11 @@ mod tests {
 
     #[test]
     fn no_figure_passes_the_whole() {
-        for (before, starved_ns, elapsed) in
-            [(u32::MAX, u64::MAX, Duration::MAX), (1000, u64::MAX, Duration::ZERO), (0, u64::MAX, LOOK)]
-        {
+        for (before, starved_ns, elapsed) in [
+            (u32::MAX, u64::MAX, Duration::MAX),
+            (1000, u64::MAX, Duration::ZERO),
+            (0, u64::MAX, LOOK),
+        ] {
             assert!(averaged(before, starved_ns, elapsed) <= 1000);
         }
         let mut thread = Thread { file: None, delay_ns: Some(9), permille: 500 };

@@ -35,7 +35,11 @@ impl<D: Driver> Worker<D> {
     }
 
     /// From now on the clients of a listener speak TLS.
-    pub(crate) fn seal(&mut self, listener: Socket, Sealing { seal, handshake_timeout_us }: &Sealing) {
+    pub(crate) fn seal(
+        &mut self,
+        listener: Socket,
+        Sealing { seal, handshake_timeout_us }: &Sealing,
+    ) {
         self.driver.seal(listener, Arc::clone(seal), *handshake_timeout_us);
     }
 
@@ -50,23 +54,30 @@ impl<D: Driver> Worker<D> {
         let seal = self.dialing.seals.get(server as usize).and_then(Option::as_ref);
         let (now_us, resets) = (self.driver.now_us(), Token::is_flow(token));
         let usual = Outbound { resets, ..Outbound::default() };
-        let way = way.map_or(usual, |Way { from, is_client, congestion, tuning: options, .. }| Outbound {
-            from: *from,
-            transparent: *is_client,
-            congestion: congestion.as_deref(),
-            tuning: tuning(options.as_deref()),
-            resets,
-        });
+        let way =
+            way.map_or(usual, |Way { from, is_client, congestion, tuning: options, .. }| {
+                Outbound {
+                    from: *from,
+                    transparent: *is_client,
+                    congestion: congestion.as_deref(),
+                    tuning: tuning(options.as_deref()),
+                    resets,
+                }
+            });
         let socket = match (address, seal) {
             (Location::Network(address), None) => match self.dialing.ready(way, *address, now_us) {
                 Some(connected) => self.driver.adopt(connected, token),
                 None => self.driver.connect_by(way, *address, token),
             },
-            (Location::Network(address), Some(seal)) => self.driver.connect_sealed(way, *address, token, seal.cipher()),
+            (Location::Network(address), Some(seal)) => {
+                self.driver.connect_sealed(way, *address, token, seal.cipher())
+            }
             // The machine that asks has replaced it with the real destination.
             (Location::Destination, _) => Err(io::ErrorKind::InvalidInput.into()),
             (Location::Unix(path), None) => self.driver.connect_unix(path, token),
-            (Location::Unix(path), Some(seal)) => self.driver.connect_unix_sealed(path, token, seal.cipher()),
+            (Location::Unix(path), Some(seal)) => {
+                self.driver.connect_unix_sealed(path, token, seal.cipher())
+            }
         }?;
         if let Some(announcement) = announcement {
             let header = self.header(announcement);
@@ -84,9 +95,10 @@ impl<D: Driver> Worker<D> {
         let whose = match whose {
             Whose::Own => weir_io::Whose::Own,
             Whose::Unknown => weir_io::Whose::Unknown,
-            Whose::Client { address, socket } => {
-                weir_io::Whose::Client { from: address, to: self.driver.destination(unpack(socket)) }
-            }
+            Whose::Client { address, socket } => weir_io::Whose::Client {
+                from: address,
+                to: self.driver.destination(unpack(socket)),
+            },
         };
         ProxyHeader::write(version, whose)
     }
@@ -171,7 +183,9 @@ fn of_server(why: Failure) -> ServerTlsFailure {
             ServerTlsFailure::Certificate
         }
         // Only clients ask for names, and only they have their own time limit and maximum.
-        Failure::UnknownName | Failure::Timeout | Failure::TooMany | Failure::Internal => ServerTlsFailure::Internal,
+        Failure::UnknownName | Failure::Timeout | Failure::TooMany | Failure::Internal => {
+            ServerTlsFailure::Internal
+        }
     }
 }
 
@@ -244,7 +258,10 @@ mod tests {
         let tally = Tally { completed: 7, resumed: 3, failed: [1; Failure::ALL.len()] };
         let counters = Counters::default();
         count_servers(&counters, &tally);
-        assert_eq!((counters.upstream_tls_handshakes.get(), counters.upstream_tls_resumed.get()), (7, 3));
+        assert_eq!(
+            (counters.upstream_tls_handshakes.get(), counters.upstream_tls_resumed.get()),
+            (7, 3)
+        );
         assert_eq!(counters.upstream_tls_failures.sum(), Failure::ALL.len() as u64);
         for why in ServerTlsFailure::ALL {
             assert!(counters.upstream_tls_failures.get(why.word()) > 0, "{why:?}");
@@ -265,14 +282,21 @@ mod tests {
         let rest = TlsFailure::CertificateBad.word();
         for why in TlsFailure::ALL {
             let word = why.word();
-            assert_eq!(counters.tls_failures.get(word), if word == rest { 5 } else { 1 }, "{why:?}");
+            assert_eq!(
+                counters.tls_failures.get(word),
+                if word == rest { 5 } else { 1 },
+                "{why:?}"
+            );
             let here = match word.strip_prefix("client-certificate-") {
                 Some("missing") => "no-certificate",
                 Some("bad") => "bad-certificate",
                 Some(rest) => rest,
                 None => word,
             };
-            assert!(Failure::ALL.iter().any(|known| known.word() == here && failure(*known) == why), "{why:?}");
+            assert!(
+                Failure::ALL.iter().any(|known| known.word() == here && failure(*known) == why),
+                "{why:?}"
+            );
         }
     }
 }

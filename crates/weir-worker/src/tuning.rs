@@ -9,14 +9,17 @@ pub fn tuning(chosen: Option<&Tuning>) -> weir_io::Tuning<'_> {
     let Some(chosen) = chosen else { return weir_io::Tuning::default() };
     let mut usual = weir_io::Tuning::by(chosen.device.as_deref());
     usual.keepalive = chosen.keepalive.map(keepalive);
-    let values = Tunable::ALL.into_iter().filter_map(|option| Some((knob(option), chosen.get(option)?)));
+    let values =
+        Tunable::ALL.into_iter().filter_map(|option| Some((knob(option), chosen.get(option)?)));
     values.fold(usual, |tuning, (knob, value)| tuning.with(knob, value))
 }
 
 fn keepalive(chosen: Keepalive) -> weir_io::Keepalive {
     match chosen {
         Keepalive::Off => weir_io::Keepalive::Off,
-        Keepalive::Ask { idle_s, interval_s, probes } => weir_io::Keepalive::Ask { idle_s, interval_s, probes },
+        Keepalive::Ask { idle_s, interval_s, probes } => {
+            weir_io::Keepalive::Ask { idle_s, interval_s, probes }
+        }
     }
 }
 

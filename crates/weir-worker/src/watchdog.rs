@@ -71,7 +71,8 @@ impl Seen {
 impl Watchdog {
     /// For workers whose threads have these numbers (gettid).
     pub fn new(threads: &[i32]) -> Watchdog {
-        let seen = |thread: &i32| Seen { thread: *thread, steps: u64::MAX, cpu: None, is_told: false };
+        let seen =
+            |thread: &i32| Seen { thread: *thread, steps: u64::MAX, cpu: None, is_told: false };
         Watchdog { seen: threads.iter().map(seen).collect() }
     }
 
@@ -96,7 +97,9 @@ mod tests {
         let (over, works) = (AtomicBool::new(false), AtomicU64::new(0));
         let (thread, threads) = channel();
         let (alarm, sleep) = channel::<()>();
-        let say = |place: usize| thread.send((place, rustix::thread::gettid().as_raw_nonzero().get())).expect("heard");
+        let say = |place: usize| {
+            thread.send((place, rustix::thread::gettid().as_raw_nonzero().get())).expect("heard")
+        };
         let (say, spinning, working) = (&say, &over, &works);
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -123,7 +126,9 @@ mod tests {
             let start = Instant::now();
             let mut found = Vec::new();
             while found.len() < 2 && start.elapsed() < Duration::from_secs(60) {
-                found.extend(dog.look(|worker| if worker == 1 { works.load(Ordering::Relaxed) } else { 7 }));
+                found.extend(
+                    dog.look(|worker| if worker == 1 { works.load(Ordering::Relaxed) } else { 7 }),
+                );
                 std::thread::yield_now();
             }
             over.store(true, Ordering::Relaxed);

@@ -8,17 +8,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
+use weir_io::{
+    Announced, Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket,
+};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, end_costly, end_turn, restore_verdicts};
+use weir_proxy::engine::{
+    Action, Delivery, Engine, Input, Parts, end_costly, end_turn, restore_verdicts,
+};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
 
 use crate::bans::Bans;
-use crate::control::{Adoption, COMMANDS, Command, Control, DRAIN, HAND_OVER, NEWS, STOP, TUNNELS_ONLY};
+use crate::control::{
+    Adoption, COMMANDS, Command, Control, DRAIN, HAND_OVER, NEWS, STOP, TUNNELS_ONLY,
+};
 use crate::doing::Step;
 use crate::encoding::Encoders;
 use crate::enquiry::Enquiry;
@@ -104,7 +110,12 @@ impl<D: Driver> Worker<D> {
     ///
     /// # Errors
     /// The operating system's, when a listener can't be registered.
-    pub fn new(driver: D, parts: Parts, listeners: Vec<TcpListener>, mailbox: Mailbox) -> io::Result<Worker<D>> {
+    pub fn new(
+        driver: D,
+        parts: Parts,
+        listeners: Vec<TcpListener>,
+        mailbox: Mailbox,
+    ) -> io::Result<Worker<D>> {
         let mut driver = Sealed::new(Announced::new(driver));
         mailbox.set_waker(driver.waker());
         let mut open = Listeners::default();
@@ -327,7 +338,11 @@ impl<D: Driver> Worker<D> {
             worker.look_at_the_clock();
             for completion in completions.drain(..) {
                 let token = completion.token;
-                worker.presence.step(if Token::is_upstream(token) { Step::Server } else { Step::Client });
+                worker.presence.step(if Token::is_upstream(token) {
+                    Step::Server
+                } else {
+                    Step::Client
+                });
                 worker.handle(completion);
                 // When that takes too long, as determined elsewhere, the client whose event it is is ended.
                 if worker.presence.is_blamed() && !Token::is_upstream(token) {
@@ -401,7 +416,8 @@ impl<D: Driver> Worker<D> {
         let due_us = self.engine.next_deadline().map(|due_us| due_us.saturating_sub(now_us));
         let mail_us = self.mail_waits.then_some(MAIL_RETRY_US);
         let news_us = self.errands.has_failed().then_some(0);
-        let listening_us = self.listening_until_us().map(|until_us| until_us.saturating_sub(now_us));
+        let listening_us =
+            self.listening_until_us().map(|until_us| until_us.saturating_sub(now_us));
         [wait_max_us, due_us, mail_us, news_us, listening_us].into_iter().flatten().min()
     }
 
@@ -420,7 +436,8 @@ impl<D: Driver> Worker<D> {
                 if Token::is_upstream(token) {
                     self.engine.upstream_sent(token, ok);
                 } else {
-                    let spare = if let Payload::Owned(bytes) = payload { Some(bytes) } else { None };
+                    let spare =
+                        if let Payload::Owned(bytes) = payload { Some(bytes) } else { None };
                     self.engine.client_sent(token, spare, ok);
                 }
             }
@@ -469,7 +486,8 @@ impl<D: Driver> Worker<D> {
     fn write_log(&mut self) {
         let mut lost = 0;
         let log = &mut self.log;
-        self.engine.take_lines(|lines, count| lost = log.as_mut().map_or(count, |log| log.push(lines)));
+        self.engine
+            .take_lines(|lines, count| lost = log.as_mut().map_or(count, |log| log.push(lines)));
         if lost > 0 {
             self.engine.lines_lost(lost);
         }
@@ -524,11 +542,14 @@ impl<D: Driver> Worker<D> {
                 self.driver.receive(unpack(socket), how);
             }
             Action::SeeClient { token, socket } => looks::see_client(self, token, unpack(socket)),
-            Action::LookClient { token, socket, over } => looks::look_at_client(self, token, unpack(socket), over),
+            Action::LookClient { token, socket, over } => {
+                looks::look_at_client(self, token, unpack(socket), over)
+            }
             Action::DeferClient { socket, on } => self.driver.defer(unpack(socket), on),
             Action::LocateUpstream { token, socket } => {
                 let receiving = self.driver.receiving_core(unpack(socket));
-                let near = self.core.zip(receiving).map(|(core, receiving)| receiving as usize == core);
+                let near =
+                    self.core.zip(receiving).map(|(core, receiving)| receiving as usize == core);
                 self.engine.upstream_located(token, near);
             }
             Action::ExamineUpstream { token, socket } => {
@@ -548,7 +569,9 @@ impl<D: Driver> Worker<D> {
             Action::KeepAlive { socket } => self.driver.keep_alive(unpack(socket)),
             Action::Measure { socket, arm } => flows::measure(self, socket, &arm),
             Action::CompareCores { client, server } => flows::compare_cores(self, client, server),
-            Action::ReceiveUpstream { socket } => self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS)),
+            Action::ReceiveUpstream { socket } => {
+                self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS))
+            }
             Action::AcknowledgeUpstream { socket } => self.driver.acknowledge(unpack(socket)),
             Action::ShutdownClient { socket } | Action::ShutdownUpstream { socket } => {
                 self.driver.shutdown_write(unpack(socket));

@@ -45,7 +45,8 @@ impl Zone {
             return (Zone::Told(TimeZone::UTC), None);
         }
         // An absolute path takes the place of the directory.
-        if let Some(zone) = file(&directory.join(name), name).or_else(|| TimeZone::posix(name).ok()) {
+        if let Some(zone) = file(&directory.join(name), name).or_else(|| TimeZone::posix(name).ok())
+        {
             return (Zone::Told(zone), None);
         }
         let why = format!(
@@ -106,7 +107,8 @@ mod tests {
         std::fs::write(directory.join("notes"), "no rules").unwrap();
         let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
         rustix::fs::mknodat(rustix::fs::CWD, directory.join("pipe"), kind, mode, 0).unwrap();
-        let [winter, summer] = [1_795_977_600, 1_782_864_000].map(|second| Timestamp::from_second(second).unwrap());
+        let [winter, summer] =
+            [1_795_977_600, 1_782_864_000].map(|second| Timestamp::from_second(second).unwrap());
         let absolute = kolkata.display().to_string();
         for (text, of_winter, of_summer, is_known) in [
             ("Asia/Kolkata", 19_800, 19_800, true),
@@ -129,7 +131,11 @@ mod tests {
             ("pipe", 0, 0, false),
         ] {
             let (zone, why) = Zone::of(Some(OsStr::new(text)), &directory);
-            assert_eq!((zone.offset_s(winter), zone.offset_s(summer)), (of_winter, of_summer), "{text}");
+            assert_eq!(
+                (zone.offset_s(winter), zone.offset_s(summer)),
+                (of_winter, of_summer),
+                "{text}"
+            );
             assert_eq!(why.is_none(), is_known, "{text}: {why:?}");
         }
         let (_, why) = Zone::of(Some(OsStr::new("Nonsense/Zone")), &directory);

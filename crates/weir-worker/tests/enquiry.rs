@@ -21,11 +21,18 @@ fn drivers() -> impl Iterator<Item = DriverKind> {
 
 fn run(driver: DriverKind, server: &TcpListener) -> Running {
     let address = server.local_addr().unwrap();
-    let server =
-        ServerPlan { connections_min: CONNECTIONS, connections: CONNECTIONS, ..ServerPlan::new("server", address) };
+    let server = ServerPlan {
+        connections_min: CONNECTIONS,
+        connections: CONNECTIONS,
+        ..ServerPlan::new("server", address)
+    };
     let plan = Plan {
         listeners: vec![ListenerPlan::new(([127, 0, 0, 1], 0).into())],
-        upstreams: vec![UpstreamPlan { name: "app".to_owned(), servers: vec![server], ..UpstreamPlan::default() }],
+        upstreams: vec![UpstreamPlan {
+            name: "app".to_owned(),
+            servers: vec![server],
+            ..UpstreamPlan::default()
+        }],
         ..Plan::default()
     };
     start(&Setup {
@@ -56,19 +63,27 @@ fn sleeping_workers_answer() {
         let mut waiting = Waiting::begin();
         let reports = loop {
             let reports = ask(&running);
-            let connections = || reports.iter().flat_map(|report| &report.machines.servers[0].connections);
+            let connections =
+                || reports.iter().flat_map(|report| &report.machines.servers[0].connections);
             if connections().all(|connection| connection.state == ConnectionState::Idle) {
                 break reports;
             }
             assert!(waiting.goes_on(), "{driver:?}: {}: {reports:?}", waiting.story());
         };
-        let count: usize = reports.iter().map(|report| report.machines.servers[0].connections.len()).sum();
+        let count: usize =
+            reports.iter().map(|report| report.machines.servers[0].connections.len()).sum();
         assert_eq!(count, CONNECTIONS as usize);
         let connects: u64 = running.views().iter().map(|view| view.servers[0].connects.get()).sum();
         assert_eq!(connects, u64::from(CONNECTIONS));
-        assert!(reports.iter().all(|report| !report.driver.is_empty() && report.driver_stats.turns > 0));
+        assert!(
+            reports.iter().all(|report| !report.driver.is_empty() && report.driver_stats.turns > 0)
+        );
         let queues = reports.iter().flat_map(|report| &report.accept_queues);
-        assert_eq!(queues.filter(|(_, queue)| queue.waiting == 0 && queue.limit > 0).count(), 2, "one for each worker");
+        assert_eq!(
+            queues.filter(|(_, queue)| queue.waiting == 0 && queue.limit > 0).count(),
+            2,
+            "one for each worker"
+        );
         assert!(reports.iter().all(|report| report.cpu_us > 0));
         running.stop();
         running.join().unwrap();

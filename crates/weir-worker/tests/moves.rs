@@ -90,7 +90,11 @@ impl Client {
         let mut buffer = [0; 1024];
         while !answer.ends_with(b"\r\n\r\nok") {
             let count = self.read(&mut buffer);
-            assert!(count > 0, "the connection ended within {:?}", String::from_utf8_lossy(&answer));
+            assert!(
+                count > 0,
+                "the connection ended within {:?}",
+                String::from_utf8_lossy(&answer)
+            );
             answer.extend_from_slice(&buffer[..count]);
         }
         assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
@@ -137,7 +141,8 @@ fn clients_are_served_on() {
         let running = run(driver);
         let over = Arc::new(AtomicBool::new(false));
         let clients = (0..4).map(|_| (0..CLIENTS / 4).map(|_| Client::connect(&running)).collect());
-        let asking: Vec<_> = clients.map(|clients: Vec<Client>| keep_asking(clients, &over)).collect();
+        let asking: Vec<_> =
+            clients.map(|clients: Vec<Client>| keep_asking(clients, &over)).collect();
         eventually("connections that moved", || {
             shed(&running);
             count(&running, |counters| counters.connections_taken.get()) > 500
@@ -151,10 +156,16 @@ fn clients_are_served_on() {
                 && count(&running, |counters| counters.client_connections.get()) == CLIENTS as u64
         });
         clients.iter_mut().for_each(Client::ask);
-        assert_eq!(count(&running, |counters| counters.accepted.get()), CLIENTS as u64, "each was accepted once");
+        assert_eq!(
+            count(&running, |counters| counters.accepted.get()),
+            CLIENTS as u64,
+            "each was accepted once"
+        );
         assert_eq!(count(&running, |counters| counters.rebirths.get()), 0);
         drop(clients);
-        eventually("the ends of all", || count(&running, |counters| counters.client_connections.get()) == 0);
+        eventually("the ends of all", || {
+            count(&running, |counters| counters.client_connections.get()) == 0
+        });
         running.stop();
         running.join().expect("workers that end well");
     }
@@ -165,13 +176,17 @@ fn a_drain_in_the_middle_ends_and_cuts_nobody_off() {
     for driver in drivers() {
         for _ in 0..8 {
             let running = run(driver);
-            let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(&running)).collect();
+            let mut clients: Vec<Client> =
+                (0..CLIENTS).map(|_| Client::connect(&running)).collect();
             clients.iter_mut().for_each(Client::ask);
             shed(&running);
             // They send requests while their connections are moving, and the response announces
             // that it is the last.
             clients[..CLIENTS / 2].iter_mut().for_each(|client| {
-                client.0.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("an open connection");
+                client
+                    .0
+                    .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                    .expect("an open connection");
             });
             running.drain();
             for client in &mut clients[..CLIENTS / 2] {

@@ -93,14 +93,20 @@ impl Doors {
     ///
     /// # Errors
     /// The address that cannot be bound, with a remedy.
-    pub(crate) fn open(admin: &AdminChoice, metrics: Option<Metrics>, heritage: &mut Heritage) -> io::Result<Doors> {
+    pub(crate) fn open(
+        admin: &AdminChoice,
+        metrics: Option<Metrics>,
+        heritage: &mut Heritage,
+    ) -> io::Result<Doors> {
         let mut doors = Doors { metrics, ..Doors::default() };
         match place::bind(admin, heritage.admin.take()) {
             Ok(bound) => doors.admin = bound,
             Err(place::Refused(text)) if *admin == AdminChoice::Auto => {
                 doors.note = Some(format!("no admin socket, `weir status` won't work: {text}"));
             }
-            Err(place::Refused(text)) => return Err(io::Error::other(format!("no admin socket: {text}"))),
+            Err(place::Refused(text)) => {
+                return Err(io::Error::other(format!("no admin socket: {text}")));
+            }
         }
         Ok(doors)
     }
@@ -109,12 +115,17 @@ impl Doors {
     ///
     /// # Errors
     /// It cannot listen there, and why.
-    pub(crate) fn listen(metrics: Option<SocketAddr>, heritage: &mut Heritage) -> io::Result<Option<Metrics>> {
+    pub(crate) fn listen(
+        metrics: Option<SocketAddr>,
+        heritage: &mut Heritage,
+    ) -> io::Result<Option<Metrics>> {
         let Some(address) = metrics else { return Ok(None) };
         let failed = |error: io::Error| {
             let why = match error.kind() {
                 io::ErrorKind::AddrInUse => "another program uses this port".to_owned(),
-                io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need CAP_NET_BIND_SERVICE"),
+                io::ErrorKind::PermissionDenied => {
+                    format!("{error}; ports below 1024 need CAP_NET_BIND_SERVICE")
+                }
                 _ => error.to_string(),
             };
             io::Error::new(error.kind(), format!("cannot serve metrics on {address}: {why}"))
@@ -138,12 +149,12 @@ impl Doors {
     /// # Errors
     /// Descriptors run out.
     pub(crate) fn lend(&self) -> io::Result<Lent> {
-        let admin = self
-            .admin
-            .as_ref()
-            .map(|(listener, place)| listener.try_clone().map(|socket| (place.path().to_owned(), socket.into())));
+        let admin = self.admin.as_ref().map(|(listener, place)| {
+            listener.try_clone().map(|socket| (place.path().to_owned(), socket.into()))
+        });
         let metrics = self.metrics.as_ref();
-        let metrics = metrics.map(|(name, listener)| listener.try_clone().map(|socket| (*name, socket.into())));
+        let metrics = metrics
+            .map(|(name, listener)| listener.try_clone().map(|socket| (*name, socket.into())));
         Ok(Lent { admin: admin.transpose()?, metrics: metrics.transpose()? })
     }
 }
@@ -165,8 +176,11 @@ pub(crate) fn start(
     facts: Facts,
     desk: Desk,
 ) -> io::Result<Option<Admin>> {
-    let facts =
-        Facts { pid: std::process::id(), metrics: doors.metrics_address().map(|address| address.to_string()), ..facts };
+    let facts = Facts {
+        pid: std::process::id(),
+        metrics: doors.metrics_address().map(|address| address.to_string()),
+        ..facts
+    };
     if doors.admin.is_none() && doors.metrics.is_none() {
         return Ok(None);
     }
@@ -179,9 +193,17 @@ pub(crate) fn start(
     let started = Instant::now();
     let thread = std::thread::Builder::new().name("weir-admin".to_owned()).spawn(move || {
         let routes = Routes::new(Reader::new(plan, handle), facts, desk, started);
-        LocalSet::new().block_on(&runtime, work((listener, admin_stops), (metrics, metrics_stops), &routes, ended));
+        LocalSet::new().block_on(
+            &runtime,
+            work((listener, admin_stops), (metrics, metrics_stops), &routes, ended),
+        );
     })?;
-    Ok(Some(Admin { place, stops: [Some(stop_admin), Some(stop_metrics)], end: Some(end), thread: Some(thread) }))
+    Ok(Some(Admin {
+        place,
+        stops: [Some(stop_admin), Some(stop_metrics)],
+        end: Some(end),
+        thread: Some(thread),
+    }))
 }
 
 /// Signals that another process has a door now; the inner channel confirms that this process no
@@ -201,11 +223,18 @@ async fn work(
     };
     // Both are non-blocking, so tokio takes them. If it does not, the proxy continues without a
     // control plane.
-    if let Some(listener) = admin.and_then(|listener| tokio::net::UnixListener::from_std(listener).ok()) {
+    if let Some(listener) =
+        admin.and_then(|listener| tokio::net::UnixListener::from_std(listener).ok())
+    {
         stop(tokio::task::spawn_local(serve::serve(listener, respond(Door::Admin))), admin_stops);
     }
-    if let Some(listener) = metrics.and_then(|listener| tokio::net::TcpListener::from_std(listener).ok()) {
-        stop(tokio::task::spawn_local(serve::serve(listener, respond(Door::Metrics))), metrics_stops);
+    if let Some(listener) =
+        metrics.and_then(|listener| tokio::net::TcpListener::from_std(listener).ok())
+    {
+        stop(
+            tokio::task::spawn_local(serve::serve(listener, respond(Door::Metrics))),
+            metrics_stops,
+        );
     }
     let ticking = Rc::clone(routes);
     tokio::task::spawn_local(async move {
@@ -241,7 +270,9 @@ impl Admin {
     /// there.
     pub(crate) fn hand_over(&mut self, admin: bool, metrics: bool) {
         let (told, stopped) = sync_channel(2);
-        for (stop, _) in self.stops.iter_mut().zip([admin, metrics]).filter(|(_, is_meant)| *is_meant) {
+        for (stop, _) in
+            self.stops.iter_mut().zip([admin, metrics]).filter(|(_, is_meant)| *is_meant)
+        {
             if let Some(stop) = stop.take() {
                 let _ = stop.send(told.clone());
             }

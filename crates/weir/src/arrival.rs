@@ -17,7 +17,8 @@ const TRACKED: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 pub(crate) fn look(needed: Arrival) -> Option<(String, String)> {
     match needed {
         Arrival::ToSockets { is_ipv6 } => {
-            let led = Interfaces::here().and_then(|mut interfaces| interfaces.led_here(is_ipv6)).ok()?;
+            let led =
+                Interfaces::here().and_then(|mut interfaces| interfaces.led_here(is_ipv6)).ok()?;
             lead(led, is_ipv6)
         }
         Arrival::WithKeptPorts => {
@@ -49,7 +50,9 @@ fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
             format!(
                 "no route delivers {family} packets for other addresses to sockets of this machine: weir cannot accept such connections"
             ),
-            format!("{ip} route add local default dev lo table 100; {ip} rule add fwmark 1 lookup 100; {marked}"),
+            format!(
+                "{ip} route add local default dev lo table 100; {ip} rule add fwmark 1 lookup 100; {marked}"
+            ),
         )),
     }
 }
@@ -76,13 +79,21 @@ mod tests {
         assert_eq!(lead(Led::ByRule, false), None);
         let (_, help) = lead(Led::Nowhere, false).unwrap();
         assert!(
-            help.starts_with("ip route add local default dev lo table 100; ip rule add fwmark 1 lookup 100;"),
+            help.starts_with(
+                "ip route add local default dev lo table 100; ip rule add fwmark 1 lookup 100;"
+            ),
             "{help}"
         );
         let (_, help) = lead(Led::Nowhere, true).unwrap();
-        assert!(help.starts_with("ip -6 route add local default dev lo table 100; ip -6 rule add"), "{help}");
+        assert!(
+            help.starts_with("ip -6 route add local default dev lo table 100; ip -6 rule add"),
+            "{help}"
+        );
         let (what, help) = lead(Led::WithoutRule(7), false).unwrap();
-        assert!(what.contains("to table 7") && help.starts_with("ip rule add fwmark 1 lookup 7;"), "{what} {help}");
+        assert!(
+            what.contains("to table 7") && help.starts_with("ip rule add fwmark 1 lookup 7;"),
+            "{what} {help}"
+        );
         assert!(share(0).is_none() && share(1).is_some());
     }
 }

@@ -103,7 +103,11 @@ pub(crate) fn ban(arguments: &BanArgs) -> Result<(), Failure> {
             let mine = mine.map_or_else(String::new, |mine| format!("&mine={}", value(mine)));
             let force = if *force { "&force=on" } else { "" };
             let seconds = time.div_ceil(1_000_000);
-            let path = format!("{}/add?for={seconds}&reason={}{mine}{force}", bans_path(whom), value(reason));
+            let path = format!(
+                "{}/add?for={seconds}&reason={}{mine}{force}",
+                bans_path(whom),
+                value(reason)
+            );
             client.post::<BanList>(&path)?;
             Ok(())
         }
@@ -121,7 +125,8 @@ pub(crate) fn ban(arguments: &BanArgs) -> Result<(), Failure> {
 }
 
 fn list(client: &Client, address: Option<IpAddr>, json: bool) -> Result<(), Failure> {
-    let path = address.map_or_else(|| "/v1/bans".to_owned(), |address| bans_path(&address.to_string()));
+    let path =
+        address.map_or_else(|| "/v1/bans".to_owned(), |address| bans_path(&address.to_string()));
     let (mut list, answer) = client.get::<BanList>(&path)?;
     if json {
         terminal::print(&answer);
@@ -134,11 +139,19 @@ fn list(client: &Client, address: Option<IpAddr>, json: bool) -> Result<(), Fail
     }
     let columns: [Column; 4] = [text("WHO"), number("LEFT", 0), number("BANS", 0), text("WHY")];
     let row = |ban: &Ban| Row {
-        cells: [ban.network.clone(), left(ban), ban.count.to_string(), reason(ban)].map(Into::into).into(),
+        cells: [ban.network.clone(), left(ban), ban.count.to_string(), reason(ban)]
+            .map(Into::into)
+            .into(),
         below: None,
     };
     let look = look();
-    terminal::print(&table(&columns, &list.bans.iter().map(row).collect::<Vec<_>>(), 0, look.width, look.colour));
+    terminal::print(&table(
+        &columns,
+        &list.bans.iter().map(row).collect::<Vec<_>>(),
+        0,
+        look.width,
+        look.colour,
+    ));
     Ok(())
 }
 
@@ -147,15 +160,24 @@ fn why(address: IpAddr, list: &BanList) -> String {
     let mut out = String::new();
     for ban in &list.bans {
         let is_in_force = if ban.left_seconds > 0 { "is banned" } else { "was banned" };
-        let left = if ban.left_seconds > 0 { format!(", {} left", left(ban)) } else { String::new() };
+        let left =
+            if ban.left_seconds > 0 { format!(", {} left", left(ban)) } else { String::new() };
         let for_s = Duration::from_secs(ban.until_seconds.saturating_sub(ban.since_seconds));
         let (network, why) = (&ban.network, reason(ban));
-        out += &format!("{network} {is_in_force} for {}{left}: {why} (ban {} of it)\n", span(for_s), ban.count);
+        out += &format!(
+            "{network} {is_in_force} for {}{left}: {why} (ban {} of it)\n",
+            span(for_s),
+            ban.count
+        );
     }
     if let Some(never) = &list.never {
         out += &format!("{address} is never banned by limits: it is {never}\n");
     }
-    if out.is_empty() { format!("{address} is not banned, and no past ban of it counts\n") } else { out }
+    if out.is_empty() {
+        format!("{address} is not banned, and no past ban of it counts\n")
+    } else {
+        out
+    }
 }
 
 fn left(ban: &Ban) -> String {
@@ -176,7 +198,9 @@ fn reason(ban: &Ban) -> String {
 fn whom(text: &str) -> Result<String, String> {
     match Block::read(text, 32, 64) {
         Some(_) => Ok(text.to_owned()),
-        None => Err("expected an address, or a range such as 192.0.2.0/24 or 2001:db8::/48".to_owned()),
+        None => {
+            Err("expected an address, or a range such as 192.0.2.0/24 or 2001:db8::/48".to_owned())
+        }
     }
 }
 
@@ -213,7 +237,8 @@ mod tests {
         let told = why(address, &list);
         let lines: Vec<&str> = told.lines().collect();
         assert!(
-            lines[0].starts_with("192.0.2.7 was banned for ") && lines[0].ends_with(": limit rate (ban 2 of it)"),
+            lines[0].starts_with("192.0.2.7 was banned for ")
+                && lines[0].ends_with(": limit rate (ban 2 of it)"),
             "{told}"
         );
         assert!(lines[1].contains(" left: limit rate (forced) (ban 2 of it)"), "{told}");
@@ -222,12 +247,18 @@ mod tests {
 
     #[test]
     fn words_of_a_ban() {
-        for (text, is_it) in [("192.0.2.7", true), ("2001:db8::/48", true), ("192.0.2.0/0", false), ("host", false)] {
+        for (text, is_it) in
+            [("192.0.2.7", true), ("2001:db8::/48", true), ("192.0.2.0/0", false), ("host", false)]
+        {
             assert_eq!(whom(text).is_ok(), is_it, "{text}");
         }
-        for (text, us) in
-            [("1h", Some(3_600_000_000)), ("1s", Some(1_000_000)), ("10ms", None), ("4000d", None), ("7", None)]
-        {
+        for (text, us) in [
+            ("1h", Some(3_600_000_000)),
+            ("1s", Some(1_000_000)),
+            ("10ms", None),
+            ("4000d", None),
+            ("7", None),
+        ] {
             assert_eq!(time(text).ok(), us, "{text}");
         }
     }

@@ -80,8 +80,7 @@ pub(crate) struct Keeper(JoinHandle<()>);
 
 /// Hint about a client whose requests name other clients. Any client can write these fields, so
 /// they change nothing.
-const PERHAPS_A_PROXY: &str =
-    "; its requests have X-Forwarded-For or Forwarded: if it is your load balancer, add it to `trusted-proxies`";
+const PERHAPS_A_PROXY: &str = "; its requests have X-Forwarded-For or Forwarded: if it is your load balancer, add it to `trusted-proxies`";
 
 /// An update for the kernel.
 #[derive(Debug)]
@@ -121,7 +120,8 @@ struct List {
 
 /// Returns microseconds since 1970.
 pub(crate) fn wall_us() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -226,7 +226,8 @@ impl Bans {
                 let part = self.tell_kernel(&mut kernel, task);
                 let mut list = self.lock();
                 list.part = part.unwrap_or_default();
-                list.kernel_at = Some(Instant::now() + PUBLISH_EVERY.max(now.elapsed() * PUBLISH_SHARE));
+                list.kernel_at =
+                    Some(Instant::now() + PUBLISH_EVERY.max(now.elapsed() * PUBLISH_SHARE));
             }
             self.save(is_over);
             if is_over {
@@ -284,7 +285,9 @@ impl Bans {
                 last = Some(block);
             }
         });
-        self.with(|list| list.kept.saved(&path, outcome).into_iter().for_each(|line| list.voice.warn(line)));
+        self.with(|list| {
+            list.kept.saved(&path, outcome).into_iter().for_each(|line| list.voice.warn(line))
+        });
     }
 
     /// Hands the list and its file over to another process, with all the bans.
@@ -361,7 +364,8 @@ impl List {
             return;
         }
         self.exempt = exempt;
-        let freed = self.ledger.allow(self.exempt.iter().map(|(block, _)| *block).collect(), now_s());
+        let freed =
+            self.ledger.allow(self.exempt.iter().map(|(block, _)| *block).collect(), now_s());
         for block in freed {
             self.changed();
             let why = self.why_spared(block).unwrap_or("allowed");
@@ -384,8 +388,9 @@ impl List {
                 self.ledger.restore(saved, &terms, now_s);
                 if count > 0 {
                     let path = path.display();
-                    self.voice
-                        .warn(format!("{path}: {count} bans are unreadable and skipped, the first in line {first}"));
+                    self.voice.warn(format!(
+                        "{path}: {count} bans are unreadable and skipped, the first in line {first}"
+                    ));
                 }
             }
             Err(error) => {
@@ -427,7 +432,8 @@ impl List {
         // Workers need not check any more.
         self.is_news |= self.knows_some && !self.ledger.has_some(now_s);
         // Workers compare with a clock that cannot be set.
-        self.is_news |= self.knows_some && self.offset_us.abs_diff(wall_offset_us()) > CLOCK_STEP_US;
+        self.is_news |=
+            self.knows_some && self.offset_us.abs_diff(wall_offset_us()) > CLOCK_STEP_US;
         // Blocks within a network whose ban is over need their own entries now, and packets are
         // counted.
         self.kernel_waits = true;
@@ -439,7 +445,12 @@ impl List {
         let due = |is_wanted: bool, at: Option<Instant>| is_wanted.then(|| at.unwrap_or(now));
         let saves = self.kept.is_unsaved && self.kept.is_ours();
         let kernel = due(self.kernel_waits, self.kernel_at);
-        let next = [Some(look_at), due(self.is_news, self.publish_at), kernel, due(saves, self.kept.save_at)];
+        let next = [
+            Some(look_at),
+            due(self.is_news, self.publish_at),
+            kernel,
+            due(saves, self.kept.save_at),
+        ];
         let next = next.into_iter().flatten().min().unwrap_or(look_at);
         next.saturating_duration_since(now)
     }
@@ -452,8 +463,11 @@ impl List {
         }
         let (begin, offset_us) = (Instant::now(), wall_offset_us());
         // Workers use the clock that never jumps.
-        let end_us =
-            |ban: &Ban| ban.until_s().saturating_mul(1_000_000).saturating_add_signed(offset_us.saturating_neg());
+        let end_us = |ban: &Ban| {
+            ban.until_s()
+                .saturating_mul(1_000_000)
+                .saturating_add_signed(offset_us.saturating_neg())
+        };
         let mut ends = Vec::with_capacity(self.ledger.len());
         ends.extend(self.ledger.in_force(now_s()).map(|(block, ban)| (block, end_us(ban))));
         let set = BanSet::new(ends);
@@ -471,7 +485,8 @@ impl List {
             return None;
         }
         self.kernel_waits = false;
-        let wish = kernel::wish(&self.plan, &self.exempt).filter(|_| self.kept.hold.turn() == Turn::Now);
+        let wish =
+            kernel::wish(&self.plan, &self.exempt).filter(|_| self.kept.hold.turn() == Turn::Now);
         self.ledger.watch(has_table, now_s());
         let has_some = self.ledger.in_force(now_s()).any(|(_, ban)| ban.is_for_packets());
         let changed = self.ledger.take_changed(now_s());

@@ -102,10 +102,15 @@ pub(crate) fn bench(arguments: BenchArgs) -> Result<(), Failure> {
     let outcome = bench::run(&options).map_err(|error| failure(&error))?;
     terminal::print(&outcome.table);
     if options.keep {
-        eprintln!("weir bench: configurations and logs are in {}", options.kept(&options.experiment).display());
+        eprintln!(
+            "weir bench: configurations and logs are in {}",
+            options.kept(&options.experiment).display()
+        );
     }
     if outcome.is_partial {
-        return Err(Failure::Running("weir bench: interrupted: the table has the complete runs\n".to_owned()));
+        return Err(Failure::Running(
+            "weir bench: interrupted: the table has the complete runs\n".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -126,6 +131,8 @@ mod tests {
     fn a_build_without_a_commit_says_so() {
         let of = |commit| version(commit);
         assert!(of(Some("c1d6d8612345-dirty")).ends_with(", commit c1d6d8612345-dirty"));
-        assert!(of(None).ends_with(", commit unknown") && of(Some("")).ends_with(", commit unknown"));
+        assert!(
+            of(None).ends_with(", commit unknown") && of(Some("")).ends_with(", commit unknown")
+        );
     }
 }

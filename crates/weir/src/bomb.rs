@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args};
 use weir_lab::bomb::{
-    self, Behaviour, Class, ClassSummary, Drip, Ending, Identity, Line, Mix, Plan, Rate, Record, Request, Sources,
-    Spelling, Summary, Threshold,
+    self, Behaviour, Class, ClassSummary, Drip, Ending, Identity, Line, Mix, Plan, Rate, Record,
+    Request, Sources, Spelling, Summary, Threshold,
 };
 use weir_lab::machine as laboratory;
 use weir_lab::target::Target;
@@ -259,24 +259,31 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
         terminal::print("\r\x1b[K");
     }
     let summary = Summary::of(&record);
-    let written = write_raw(out, &record)
-        .and_then(|()| write_report(report, &record, &summary))
-        .and_then(|()| hdr.map_or(Ok(()), |file| record.write_hdr_log(&mut BufWriter::new(file), began)));
+    let written =
+        write_raw(out, &record).and_then(|()| write_report(report, &record, &summary)).and_then(
+            |()| hdr.map_or(Ok(()), |file| record.write_hdr_log(&mut BufWriter::new(file), began)),
+        );
     let text = if json { json_of(&summary)? } else { summary.to_string() };
     // The results first: a full disk must not cost them.
     terminal::print(&text);
     written.map_err(|error| running(&error))?;
-    let mut met: Vec<String> = conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
+    let mut met: Vec<String> =
+        conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
     if !conditions.iter().any(Threshold::judges_attempts) {
         let statuses_are_judged = conditions.iter().any(Threshold::judges_statuses);
         met.extend(nothing_worked(&summary.total, statuses_are_judged).map(str::to_owned));
     }
-    if met.is_empty() { Ok(()) } else { Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; ")))) }
+    if met.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; "))))
+    }
 }
 
 /// Returns the description of this run for the report and the raw file.
 fn identity() -> Identity {
-    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     Identity {
         date: laboratory::date(),
         weir: version(COMMIT),
@@ -299,7 +306,8 @@ fn nothing_worked(total: &ClassSummary, statuses_are_judged: bool) -> Option<&'s
 
 fn end_on_signals(plan: &Plan) -> Result<(), Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&plan.stop)).map_err(|error| running(&error))?;
+        signal_hook::flag::register(signal, Arc::clone(&plan.stop))
+            .map_err(|error| running(&error))?;
     }
     Ok(())
 }
@@ -332,8 +340,12 @@ fn run_part(plan: &mut Plan, part: usize, parts: usize) -> Result<(), Failure> {
 
 /// Parses `PART/PARTS`.
 fn part(text: &str) -> Result<(usize, usize), String> {
-    let numbers = text.split_once('/').and_then(|(part, parts)| Some((part.parse().ok()?, parts.parse().ok()?)));
-    numbers.filter(|(part, parts)| part < parts).ok_or_else(|| format!("`{text}` is not PART/PARTS"))
+    let numbers = text
+        .split_once('/')
+        .and_then(|(part, parts)| Some((part.parse().ok()?, parts.parse().ok()?)));
+    numbers
+        .filter(|(part, parts)| part < parts)
+        .ok_or_else(|| format!("`{text}` is not PART/PARTS"))
 }
 
 fn usage(text: &str) -> Failure {
@@ -345,7 +357,9 @@ fn running(error: &io::Error) -> Failure {
 }
 
 fn json_of(summary: &Summary) -> Result<String, Failure> {
-    serde_json::to_string(summary).map(|text| text + "\n").map_err(|error| running(&io::Error::other(error)))
+    serde_json::to_string(summary)
+        .map(|text| text + "\n")
+        .map_err(|error| running(&io::Error::other(error)))
 }
 
 /// Makes the wanted ones of these files.
@@ -353,7 +367,9 @@ fn create<const N: usize>(paths: [Option<PathBuf>; N]) -> Result<[Option<File>; 
     let mut files = [const { None }; N];
     for (file, path) in files.iter_mut().zip(paths) {
         let Some(path) = path else { continue };
-        *file = Some(File::create(&path).map_err(|error| usage(&format!("{}: {error}", path.display())))?);
+        *file = Some(
+            File::create(&path).map_err(|error| usage(&format!("{}: {error}", path.display())))?,
+        );
     }
     Ok(files)
 }
@@ -384,11 +400,16 @@ fn write_line(out: &mut impl io::Write, line: &Line) -> io::Result<()> {
 /// the last whole one.
 fn progress(record: &Record, second: u32, seconds: Option<f64>) -> String {
     let (answered, blocked, p99_us) = record.glance(second);
-    let rates: Vec<u64> = (second.saturating_sub(SPARKS - 1)..=second).map(|second| record.glance(second).0).collect();
+    let rates: Vec<u64> = (second.saturating_sub(SPARKS - 1)..=second)
+        .map(|second| record.glance(second).0)
+        .collect();
     let p99 = p99_us.map_or_else(|| "-".to_owned(), |us| show_ns(us * 1000));
     let of = seconds.map_or_else(String::new, |seconds| format!("/{seconds:.0}"));
-    let line =
-        format!("{}{of} s {} {answered} answered/s, p99 {p99}, {blocked} blocked/s", second + 1, sparkline(&rates));
+    let line = format!(
+        "{}{of} s {} {answered} answered/s, p99 {p99}, {blocked} blocked/s",
+        second + 1,
+        sparkline(&rates)
+    );
     // A line wider than the terminal, which may have been made smaller, could not be overwritten.
     let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1));
     format!("\r\x1b[K{}", line.chars().take(columns).collect::<String>())
@@ -403,7 +424,8 @@ fn sparkline(numbers: &[u64]) -> String {
 
 /// Parses `Name: value`.
 fn field(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or_else(|| format!("`{text}` is not `Name: value`"))?;
+    let (name, value) =
+        text.split_once(':').ok_or_else(|| format!("`{text}` is not `Name: value`"))?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
@@ -422,14 +444,22 @@ struct Content(Vec<u8>);
 impl BombArgs {
     /// Returns everything to do, checked.
     fn plan(self) -> Result<Plan, String> {
-        let targets: Vec<Target> = self.urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?;
+        let targets: Vec<Target> =
+            self.urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?;
         let mut target = targets[0].clone();
         if let Some(other) = targets.iter().find(|other| other.host != target.host) {
-            return Err(format!("one run loads one host, but the URLs have {} and {}", target.host, other.host));
+            return Err(format!(
+                "one run loads one host, but the URLs have {} and {}",
+                target.host, other.host
+            ));
         }
         let tls = self.caller(&targets)?;
         if !self.weight.is_empty() && self.weight.len() != targets.len() {
-            return Err(format!("{} URLs and {} of --weight: give one for each", targets.len(), self.weight.len()));
+            return Err(format!(
+                "{} URLs and {} of --weight: give one for each",
+                targets.len(),
+                self.weight.len()
+            ));
         }
         let spelling = Spelling {
             method: self.method.clone(),
@@ -463,17 +493,23 @@ impl BombArgs {
         let classes = if self.classes.is_empty() {
             vec![base.arrange()?]
         } else {
-            self.classes.iter().map(|text| Class::parse(text, &base, &spelling)).collect::<Result<_, _>>()?
+            self.classes
+                .iter()
+                .map(|text| Class::parse(text, &base, &spelling))
+                .collect::<Result<_, _>>()?
         };
-        let mut asked: Vec<&Target> = targets.iter().chain(classes.iter().map(|class: &Class| &class.target)).collect();
+        let mut asked: Vec<&Target> =
+            targets.iter().chain(classes.iter().map(|class: &Class| &class.target)).collect();
         asked.dedup_by_key(|target| target.address);
         for target in asked {
             if let Some(warning) = target.permit(self.yes)? {
                 terminal::print_error(&format!("weir bomb: {warning}\n"));
             }
         }
-        let connections: u64 = classes.iter().map(|class: &Class| u64::from(class.connections)).sum();
-        let threads = self.threads.map_or_else(|| machine::workers() as usize, |threads| threads as usize);
+        let connections: u64 =
+            classes.iter().map(|class: &Class| u64::from(class.connections)).sum();
+        let threads =
+            self.threads.map_or_else(|| machine::workers() as usize, |threads| threads as usize);
         let threads = threads.min(usize::try_from(connections).unwrap_or(usize::MAX)).max(1);
         Ok(Plan {
             classes,
@@ -496,13 +532,19 @@ impl BombArgs {
     fn caller(&self, targets: &[Target]) -> Result<Option<Caller>, String> {
         let is_tls = targets[0].is_tls;
         if targets.iter().any(|other| other.is_tls != is_tls) {
-            return Err("one run uses TLS or not, but the URLs have http:// and https://".to_owned());
+            return Err(
+                "one run uses TLS or not, but the URLs have http:// and https://".to_owned()
+            );
         }
         if is_tls && self.proxy.is_some() {
-            return Err("https:// through a proxy needs a tunnel, which --proxy does not open".to_owned());
+            return Err(
+                "https:// through a proxy needs a tunnel, which --proxy does not open".to_owned()
+            );
         }
         if self.use_of.http2 && self.proxy.is_some() {
-            return Err("requests to a forward proxy use HTTP/1.1: remove --http2 or --proxy".to_owned());
+            return Err(
+                "requests to a forward proxy use HTTP/1.1: remove --http2 or --proxy".to_owned()
+            );
         }
         let client = self.tls.client(is_tls, self.use_of.http2)?;
         client.map(|client| Caller::new(&client, &targets[0].name)).transpose()

@@ -143,7 +143,8 @@ pub(crate) fn cache(arguments: &CacheArgs) -> Result<(), Failure> {
                 By::Answers => "answers",
                 By::Misses => "misses",
             };
-            let (list, answer) = client.get::<CacheTop>(&format!("/v1/cache/top?by={by}&most={most}"))?;
+            let (list, answer) =
+                client.get::<CacheTop>(&format!("/v1/cache/top?by={by}&most={most}"))?;
             (*json, if by == "misses" { missed(&list, look()) } else { top(&list, look()) }, answer)
         }
         Order::Purge { what, soft } => {
@@ -151,7 +152,8 @@ pub(crate) fn cache(arguments: &CacheArgs) -> Result<(), Failure> {
             return Ok(());
         }
         Order::Explain { url, headers, json } => {
-            let headers: String = headers.iter().map(|header| format!("&header={}", value(header))).collect();
+            let headers: String =
+                headers.iter().map(|header| format!("&header={}", value(header))).collect();
             let path = format!("/v1/cache/explain?url={}{headers}", value(url));
             let (explained, answer) = client.get::<Explained>(&path)?;
             (*json, explain(&explained), answer)
@@ -162,8 +164,11 @@ pub(crate) fn cache(arguments: &CacheArgs) -> Result<(), Failure> {
 }
 
 fn purge_path(what: &What, soft: bool) -> String {
-    let named = [("url", &what.url), ("prefix", &what.prefix), ("host", &what.host), ("tag", &what.tag)];
-    let named = named.into_iter().find_map(|(name, text)| Some(format!("{name}={}", value(text.as_ref()?))));
+    let named =
+        [("url", &what.url), ("prefix", &what.prefix), ("host", &what.host), ("tag", &what.tag)];
+    let named = named
+        .into_iter()
+        .find_map(|(name, text)| Some(format!("{name}={}", value(text.as_ref()?))));
     let soft = if soft { "&soft=on" } else { "" };
     format!("/v1/cache/purge?{}{soft}", named.unwrap_or_else(|| "all=on".to_owned()))
 }
@@ -196,11 +201,18 @@ fn snapshot(kept: &Kept) -> String {
     let restored = match (kept.restored, kept.left_out) {
         (0, 0) => String::new(),
         (restored, left_out) => {
-            format!("; at the start {} were restored and {} skipped", count(restored), count(left_out))
+            format!(
+                "; at the start {} were restored and {} skipped",
+                count(restored),
+                count(left_out)
+            )
         }
     };
-    let problem =
-        if kept.problem.is_empty() { String::new() } else { format!("; {}", terminal::printable(&kept.problem)) };
+    let problem = if kept.problem.is_empty() {
+        String::new()
+    } else {
+        format!("; {}", terminal::printable(&kept.problem))
+    };
     written + &restored + &problem
 }
 
@@ -250,7 +262,8 @@ fn missed(list: &CacheTop, look: Look) -> String {
 
 fn explain(explained: &Explained) -> String {
     let width = explained.lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
-    let line = |Line { name, text }: &Line| format!("{name:width$}  {}\n", terminal::printable(text));
+    let line =
+        |Line { name, text }: &Line| format!("{name:width$}  {}\n", terminal::printable(text));
     explained.lines.iter().map(line).collect()
 }
 
@@ -274,28 +287,62 @@ mod tests {
         };
         let look = Look { width: 100, colour: false };
         let told = top(&CacheTop { keys: vec![key], ..CacheTop::default() }, look);
-        assert!(told.lines().nth(1).is_some_and(|line| line.starts_with("https://a.test/page  app")), "{told}");
+        assert!(
+            told.lines().nth(1).is_some_and(|line| line.starts_with("https://a.test/page  app")),
+            "{told}"
+        );
         assert!(told.contains("12.3k"), "{told}");
         assert_eq!(top(&CacheTop::default(), look), "nothing is stored\n");
         let (url, upstream) = ("https://a.test/me".to_owned(), "app".to_owned());
         let key = MissedKey { url, upstream, misses: 1234, over: 0, why: "private".to_owned() };
         let about = MissedKey { over: 7, ..key.clone() };
         let told = missed(&CacheTop { missed: vec![key, about], ..CacheTop::default() }, look);
-        let words = |nth: usize| told.lines().nth(nth).map(|line| line.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(words(1).as_deref(), Some(&["https://a.test/me", "app", "1234", "private"][..]), "{told}");
-        assert_eq!(words(2).as_deref(), Some(&["https://a.test/me", "app", "~1234", "private"][..]), "{told}");
+        let words = |nth: usize| {
+            told.lines().nth(nth).map(|line| line.split_whitespace().collect::<Vec<_>>())
+        };
+        assert_eq!(
+            words(1).as_deref(),
+            Some(&["https://a.test/me", "app", "1234", "private"][..]),
+            "{told}"
+        );
+        assert_eq!(
+            words(2).as_deref(),
+            Some(&["https://a.test/me", "app", "~1234", "private"][..]),
+            "{told}"
+        );
         assert_eq!(missed(&CacheTop::default(), look), "weir requested nothing from servers\n");
-        let requests = [("hit", 3), ("miss", 1), ("stale", 0)].map(|(word, count)| (word.to_owned(), count)).into();
-        let mut figures = CacheFigures { requests, answers: 2, size_bytes: 1 << 20, ..CacheFigures::default() };
+        let requests = [("hit", 3), ("miss", 1), ("stale", 0)]
+            .map(|(word, count)| (word.to_owned(), count))
+            .into();
+        let mut figures =
+            CacheFigures { requests, answers: 2, size_bytes: 1 << 20, ..CacheFigures::default() };
         let told = stats(&Cache { figures: figures.clone(), ..Cache::default() });
         assert!(!told.contains("hits take"), "{told}");
         let some = |us| Some(us);
-        figures.hit_latency =
-            Latency { count: 3, p50_us: some(40), p99_us: some(1500), max_us: some(2000), ..Latency::default() };
+        figures.hit_latency = Latency {
+            count: 3,
+            p50_us: some(40),
+            p99_us: some(1500),
+            max_us: some(2000),
+            ..Latency::default()
+        };
         let told = stats(&Cache { figures, ..Cache::default() });
-        assert!(told.contains("hits take  40us, 99 of 100 up to 1.5ms, the longest 2.0ms\n"), "{told}");
-        assert!(told.contains("requests   hit 3  miss 1\n") && told.contains("gone       -\n"), "{told}");
-        let kept = Kept { written: 1, answers: 3, bytes: 4096, restored: 2, left_out: 1, problem: "x".to_owned() };
+        assert!(
+            told.contains("hits take  40us, 99 of 100 up to 1.5ms, the longest 2.0ms\n"),
+            "{told}"
+        );
+        assert!(
+            told.contains("requests   hit 3  miss 1\n") && told.contains("gone       -\n"),
+            "{told}"
+        );
+        let kept = Kept {
+            written: 1,
+            answers: 3,
+            bytes: 4096,
+            restored: 2,
+            left_out: 1,
+            problem: "x".to_owned(),
+        };
         let expected = "3 answers, 4096B; at the start 2 were restored and 1 skipped; x";
         assert_eq!(snapshot(&kept), expected);
         assert_eq!(snapshot(&Kept::default()), "not written yet");

@@ -157,11 +157,18 @@ impl Board {
                 all.push(shown);
             }
         }
-        let of_clients = listeners.iter().filter_map(|listener| listener.clients.as_ref()).flat_map(files_of);
-        let of_tickets = listeners.iter().filter_map(|listener| listener.ticket_keys.as_ref()).flat_map(files_of);
-        let of_listeners = certified().filter_map(Certified::ocsp_shown).chain(of_clients).chain(of_tickets);
+        let of_clients =
+            listeners.iter().filter_map(|listener| listener.clients.as_ref()).flat_map(files_of);
+        let of_tickets = listeners
+            .iter()
+            .filter_map(|listener| listener.ticket_keys.as_ref())
+            .flat_map(files_of);
+        let of_listeners =
+            certified().filter_map(Certified::ocsp_shown).chain(of_clients).chain(of_tickets);
         let (mut files, mut seen) = (Vec::new(), HashSet::new());
-        for shown in of_listeners.chain(upstreams.iter().flat_map(|upstream| files_of(&upstream.roots))) {
+        for shown in
+            of_listeners.chain(upstreams.iter().flat_map(|upstream| files_of(&upstream.roots)))
+        {
             if seen.insert(shown.file.clone()) {
                 files.push(shown);
             }
@@ -172,7 +179,8 @@ impl Board {
 
 fn files_of<S: Source>(kept: &Kept<S>) -> impl Iterator<Item = FileShown> {
     let problem = &kept.problem;
-    let shown = |path: &Path| FileShown { file: path.display().to_string(), problem: problem.clone() };
+    let shown =
+        |path: &Path| FileShown { file: path.display().to_string(), problem: problem.clone() };
     kept.source.files().into_iter().map(shown)
 }
 
@@ -249,15 +257,27 @@ impl Watcher {
     ///
     /// # Errors
     /// A file is bad: the text is complete.
-    pub(crate) fn seals(&self, plan: &Plan, mut seals: ServerSeals, given: &[usize]) -> Result<ServerSeals, String> {
+    pub(crate) fn seals(
+        &self,
+        plan: &Plan,
+        mut seals: ServerSeals,
+        given: &[usize],
+    ) -> Result<ServerSeals, String> {
         let mut all = Vec::new();
         given.iter().for_each(|slot| seals[*slot] = None);
         let places = plan.places();
         let written = |slot: usize| {
             let (upstream, index) = *places.get(slot)?;
-            Some((upstream, plan.upstreams[usize::from(upstream)].servers[usize::from(index)].written.as_str()))
+            Some((
+                upstream,
+                plan.upstreams[usize::from(upstream)].servers[usize::from(index)].written.as_str(),
+            ))
         };
-        let sealed = seals.iter().enumerate().rev().filter_map(|(slot, seal)| Some((written(slot)?, seal.clone()?)));
+        let sealed = seals
+            .iter()
+            .enumerate()
+            .rev()
+            .filter_map(|(slot, seal)| Some((written(slot)?, seal.clone()?)));
         let mut twins: HashMap<_, _> = sealed.collect();
         let added = seals.len()..plan.servers();
         seals.resize(plan.servers().max(seals.len()), None);
@@ -268,7 +288,8 @@ impl Watcher {
             seals[slot] = twins.get(&of).cloned();
             if seals[slot].is_none() {
                 let alone = UpstreamPlan { servers: vec![server.clone()], ..upstream.clone() };
-                let servers = Servers::open(&alone, tls).map_err(|text| format!("weir: {text}\n"))?;
+                let servers =
+                    Servers::open(&alone, tls).map_err(|text| format!("weir: {text}\n"))?;
                 seals[slot] = servers.seals().next().flatten();
                 twins.extend(seals[slot].clone().map(|seal| (of, seal)));
                 all.push(servers);
@@ -285,11 +306,13 @@ impl Watcher {
     pub(crate) fn renewed(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<Renewed, String> {
         let mut renewed = Renewed::default();
         // By listener: how many before it use TLS.
-        let sealed =
-            old.iter().scan(0, |count, plan| Some(std::mem::replace(count, *count + usize::from(plan.tls.is_some()))));
+        let sealed = old.iter().scan(0, |count, plan| {
+            Some(std::mem::replace(count, *count + usize::from(plan.tls.is_some())))
+        });
         let sealed: Vec<usize> = sealed.collect();
         for (plan, before) in new.iter().zip(kept(old, new)) {
-            let same = before.filter(|at| old[*at].tls == plan.tls && old[*at].protocols == plan.protocols);
+            let same = before
+                .filter(|at| old[*at].tls == plan.tls && old[*at].protocols == plan.protocols);
             let speech = match (&plan.tls, same) {
                 (None, None) => Speech::Plain,
                 (None, Some(_)) => Speech::Same,
@@ -298,7 +321,8 @@ impl Watcher {
                     Speech::Same
                 }
                 (Some(tls), None) => {
-                    let listener = Listener::open(tls, plan).map_err(|text| format!("weir: {text}\n"))?;
+                    let listener =
+                        Listener::open(tls, plan).map_err(|text| format!("weir: {text}\n"))?;
                     let sealing = listener.sealing(tls);
                     renewed.placed.push(Placed::New(Box::new(listener)));
                     Speech::Tls(sealing)
@@ -336,8 +360,8 @@ pub(crate) fn open(plan: &Plan) -> Result<Opened, Failure> {
             all.seals.push(None);
             continue;
         };
-        let listener =
-            Listener::open(tls, listener).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
+        let listener = Listener::open(tls, listener)
+            .map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
         all.seals.push(Some(listener.sealing(tls)));
         all.listeners.push(listener);
     }
@@ -360,14 +384,19 @@ impl Opened {
     /// # Errors
     /// The name of a server cannot be in a certificate, which is an error in the configuration.
     pub(crate) fn with_servers(self, plan: &Plan) -> Result<Certificates, Failure> {
-        let mut all = Certificates { listeners: self.listeners, seals: self.seals, ..Certificates::default() };
+        let mut all = Certificates {
+            listeners: self.listeners,
+            seals: self.seals,
+            ..Certificates::default()
+        };
         for (upstream, files) in plan.upstreams.iter().zip(self.servers) {
             let (Some(tls), Some(files)) = (&upstream.tls, files) else {
                 all.server_seals.extend(upstream.servers.iter().map(|_| None));
                 continue;
             };
             let servers = Servers::new(upstream, tls, files);
-            let servers = servers.map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
+            let servers =
+                servers.map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
             all.server_seals.extend(servers.seals());
             all.upstreams.push(servers);
         }
@@ -379,7 +408,11 @@ impl Opened {
 impl Listener {
     fn open(tls: &TlsPlan, plan: &ListenerPlan) -> Result<Listener, String> {
         let now = now();
-        let kept = tls.certificates.iter().map(|plan| Certified::open(plan, now)).collect::<Result<Vec<_>, _>>()?;
+        let kept = tls
+            .certificates
+            .iter()
+            .map(|plan| Certified::open(plan, now))
+            .collect::<Result<Vec<_>, _>>()?;
         let files = kept.iter().map(|certified| certified.pair.source.clone()).collect();
         let clients = tls.clients.as_ref().map(|plan| WantedOfClients {
             authorities: plan.authorities.clone(),
@@ -387,7 +420,8 @@ impl Listener {
             required: plan.required,
         });
         let judged = clients.clone().map(|wanted| Kept::open(wanted, now)).transpose()?;
-        let ticket_keys = tls.ticket_keys.clone().map(|path| Kept::open(KeyFile(path), now)).transpose()?;
+        let ticket_keys =
+            tls.ticket_keys.clone().map(|path| Kept::open(KeyFile(path), now)).transpose()?;
         let wanted = Wanted {
             files,
             only_tls13: tls.only_tls13,
@@ -449,7 +483,11 @@ fn materials<'a>(
     clients: Option<&'a Kept<WantedOfClients>>,
     ticket_keys: Option<&'a Kept<KeyFile>>,
 ) -> Materials<'a> {
-    Materials { pairs, clients: clients.map(|kept| &kept.value), ticket_keys: ticket_keys.map(|kept| &kept.value) }
+    Materials {
+        pairs,
+        clients: clients.map(|kept| &kept.value),
+        ticket_keys: ticket_keys.map(|kept| &kept.value),
+    }
 }
 
 impl Certificates {
@@ -478,7 +516,11 @@ impl Certificates {
             loop {
                 // Without files it sleeps.
                 let has_files = !self.listeners.is_empty() || !self.upstreams.is_empty();
-                let next = if has_files { wishes.recv_timeout(LOOK_EVERY) } else { wishes.recv().map_err(Into::into) };
+                let next = if has_files {
+                    wishes.recv_timeout(LOOK_EVERY)
+                } else {
+                    wishes.recv().map_err(Into::into)
+                };
                 match next {
                     Ok(Wish::Add(servers)) => {
                         self.add(*servers);

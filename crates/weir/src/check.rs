@@ -27,8 +27,13 @@ const EXPERTS: Experts<'static> = Experts {
 /// # Errors
 /// The configuration is wrong or cannot be read.
 pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
-    let experts = if arguments.no_resolve { Experts { names: Experts::NOBODY.names, ..EXPERTS } } else { EXPERTS };
-    let loaded = find_path(arguments.config.path()).and_then(|path| Ok((load(&path, experts)?, path)));
+    let experts = if arguments.no_resolve {
+        Experts { names: Experts::NOBODY.names, ..EXPERTS }
+    } else {
+        EXPERTS
+    };
+    let loaded =
+        find_path(arguments.config.path()).and_then(|path| Ok((load(&path, experts)?, path)));
     match loaded {
         Ok((config, path)) => {
             if let Some(warnings) = config.warnings.as_ref().filter(|_| !arguments.json) {
@@ -37,7 +42,8 @@ pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
             terminal::print(&shown(arguments, &config));
             // Programs use the code; people wonder whether anything has happened.
             if !arguments.print && !arguments.json && std::io::stdout().is_terminal() {
-                let needed: String = rights::needed(&config.plan).iter().map(rights::Right::line).collect();
+                let needed: String =
+                    rights::needed(&config.plan).iter().map(rights::Right::line).collect();
                 terminal::print(&format!("{}: ok\n{needed}", path.display()));
             }
             Ok(())
@@ -56,10 +62,16 @@ fn shown(arguments: &CheckArgs, config: &Config) -> String {
         (true, true) => config.tree.to_json(),
         (true, false) => config.tree.to_kdl(),
         (false, true) => {
-            let warnings =
-                config.warnings.as_ref().map_or_else(|| serde_json::json!([]), |all| all.to_json()["errors"].take());
-            let needs: Vec<_> = rights::needed(&config.plan).iter().map(rights::Right::json).collect();
-            format!("{}\n", serde_json::json!({ "count": 0, "errors": [], "warnings": warnings, "needs": needs }))
+            let warnings = config
+                .warnings
+                .as_ref()
+                .map_or_else(|| serde_json::json!([]), |all| all.to_json()["errors"].take());
+            let needs: Vec<_> =
+                rights::needed(&config.plan).iter().map(rights::Right::json).collect();
+            format!(
+                "{}\n",
+                serde_json::json!({ "count": 0, "errors": [], "warnings": warnings, "needs": needs })
+            )
         }
         (false, false) => String::new(),
     }

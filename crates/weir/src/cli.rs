@@ -101,8 +101,12 @@ impl ConfigArgs {
 /// Translates options that other programs have for `check`: `weir -t -c FILE`, as in nginx and
 /// Apache.
 pub(crate) fn words(said: impl IntoIterator<Item = OsString>) -> impl Iterator<Item = OsString> {
-    let is_test = |(place, word): &(usize, OsString)| *place == 1 && ["-t", "--test"].iter().any(|test| word == test);
-    said.into_iter().enumerate().map(move |said| if is_test(&said) { "check".into() } else { said.1 })
+    let is_test = |(place, word): &(usize, OsString)| {
+        *place == 1 && ["-t", "--test"].iter().any(|test| word == test)
+    };
+    said.into_iter()
+        .enumerate()
+        .map(move |said| if is_test(&said) { "check".into() } else { said.1 })
 }
 
 /// How to run; over what the configuration says.
@@ -358,7 +362,10 @@ impl Io {
 fn admin(text: &str) -> Result<String, String> {
     let absolute = match text {
         "auto" | "off" => text.to_owned(),
-        path => std::path::absolute(path).map_err(|error| error.to_string())?.to_string_lossy().into_owned(),
+        path => std::path::absolute(path)
+            .map_err(|error| error.to_string())?
+            .to_string_lossy()
+            .into_owned(),
     };
     weir_config::AdminChoice::read(&absolute).map(|_| absolute)
 }

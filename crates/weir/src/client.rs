@@ -51,7 +51,11 @@ impl From<Unanswered> for Failure {
 
 /// Returns the path of a server's document.
 pub(crate) fn server_path(upstream: &str, server: &str) -> String {
-    format!("/v1/servers/{}/{}", utf8_percent_encode(upstream, PLAIN), utf8_percent_encode(server, PLAIN))
+    format!(
+        "/v1/servers/{}/{}",
+        utf8_percent_encode(upstream, PLAIN),
+        utf8_percent_encode(server, PLAIN)
+    )
 }
 
 /// Returns the path of bans of an address or a range.
@@ -86,29 +90,44 @@ impl Client {
         self.exchange(&Method::POST, path).map(|(document, _)| document)
     }
 
-    fn exchange<T: DeserializeOwned>(&self, method: &Method, path: &str) -> Result<(T, String), Unanswered> {
+    fn exchange<T: DeserializeOwned>(
+        &self,
+        method: &Method,
+        path: &str,
+    ) -> Result<(T, String), Unanswered> {
         let (place, (status, text)) = self.first_answer(method, path)?;
         let place = place.display();
         if status != StatusCode::OK {
             let error: Error = serde_json::from_str(&text).unwrap_or_default();
-            let message =
-                if error.message.is_empty() { format!("{place} responds with {status}") } else { error.message };
+            let message = if error.message.is_empty() {
+                format!("{place} responds with {status}")
+            } else {
+                error.message
+            };
             return Err(Unanswered::Refused(message));
         }
-        let version = serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|value| value["version"].as_u64());
+        let version = serde_json::from_str::<serde_json::Value>(&text)
+            .ok()
+            .and_then(|value| value["version"].as_u64());
         if version != Some(u64::from(VERSION)) {
-            let theirs = version.map_or_else(|| "no version".to_owned(), |version| format!("version {version}"));
+            let theirs = version
+                .map_or_else(|| "no version".to_owned(), |version| format!("version {version}"));
             return Err(Unanswered::Refused(format!(
                 "the weir at {place} uses {theirs} of the status document, this program {VERSION}; use the program that runs there"
             )));
         }
-        let document = serde_json::from_str(&text)
-            .map_err(|error| Unanswered::Refused(format!("cannot parse the response of {place}: {error}")))?;
+        let document = serde_json::from_str(&text).map_err(|error| {
+            Unanswered::Refused(format!("cannot parse the response of {place}: {error}"))
+        })?;
         Ok((document, text))
     }
 
     /// Returns the first place with a response.
-    fn first_answer(&self, method: &Method, path: &str) -> Result<(&Path, (StatusCode, String)), Unanswered> {
+    fn first_answer(
+        &self,
+        method: &Method,
+        path: &str,
+    ) -> Result<(&Path, (StatusCode, String)), Unanswered> {
         let mut why = Vec::new();
         for place in &self.places {
             match ask(place, method, path) {
@@ -134,22 +153,30 @@ fn explain(error: &io::Error) -> String {
 }
 
 fn ask(place: &Path, method: &Method, path: &str) -> io::Result<(StatusCode, String)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, exchange(place, method, path)).await });
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let answer = runtime
+        .block_on(async { tokio::time::timeout(PATIENCE, exchange(place, method, path)).await });
     answer.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
 async fn exchange(place: &Path, method: &Method, path: &str) -> io::Result<(StatusCode, String)> {
     let stream = tokio::net::UnixStream::connect(place).await?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
     let request = Request::builder().method(method).uri(path).header(hyper::header::HOST, "weir");
     let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(io::Error::other)?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(io::Error::other)?;
-        String::from_utf8(body.to_bytes().into()).map_err(io::Error::other).map(|text| (status, text))
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(io::Error::other)?;
+        String::from_utf8(body.to_bytes().into())
+            .map_err(io::Error::other)
+            .map(|text| (status, text))
     };
     // The connection does the work; it ends when the response has arrived.
     let mut connection = std::pin::pin!(connection);

@@ -26,7 +26,9 @@ impl Caretaker {
     /// Checks them. Call it a few times a second.
     pub(crate) fn look(&mut self) {
         let changes = self.cores.look();
-        let Some(Change { worker, core, .. }) = changes.iter().find(|change| change.is_free) else { return };
+        let Some(Change { worker, core, .. }) = changes.iter().find(|change| change.is_free) else {
+            return;
+        };
         if is_due(&mut self.told, Instant::now()) {
             warn(format_args!(
                 "other programs use core {core} of worker {worker}: it may run on all cores until that ends (`pinning`; `weir status` shows other cases)"
@@ -60,7 +62,8 @@ mod tests {
     #[test]
     fn it_is_told_now_and_then() {
         let (mut told, begin) = (None, Instant::now());
-        let due = [0, 1, 599, 600, 601, 1200].map(|second| is_due(&mut told, begin + Duration::from_secs(second)));
+        let due = [0, 1, 599, 600, 601, 1200]
+            .map(|second| is_due(&mut told, begin + Duration::from_secs(second)));
         assert_eq!(due, [true, false, false, true, false, true]);
     }
 }

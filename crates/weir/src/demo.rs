@@ -78,7 +78,9 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let signals = run::watch_signals(&ENDS).map_err(|error| run::failed("signals", &error))?;
     machine::raise_descriptors();
     run::patiently(|| run::check_free(&arguments.listen.into(), None)).map_err(|error| {
-        Failure::Running(format!("weir: {error}\n  use another address: weir demo --listen 127.0.0.1:8081\n"))
+        Failure::Running(format!(
+            "weir: {error}\n  use another address: weir demo --listen 127.0.0.1:8081\n"
+        ))
     })?;
     let probe = weir_io::choose(run::io_choice(arguments.io.into()))
         .map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
@@ -91,37 +93,61 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let origin = spawn(options).map_err(|error| run::failed("origin", &error))?;
     let (proxy, admin, page) = start(arguments, origin.local_addr(), workers, &probe)?;
     let address = proxy.addresses().first().and_then(Location::network).unwrap_or(arguments.listen);
-    let shown = introduction(arguments, address, page, admin.as_ref().is_some_and(admin::Admin::has_socket));
+    let shown = introduction(
+        arguments,
+        address,
+        page,
+        admin.as_ref().is_some_and(admin::Admin::has_socket),
+    );
     terminal::print(&format!(
         "{shown}weir demo: {probe}; {workers} workers; a test origin on {}\n\n",
         origin.local_addr()
     ));
     let wrong = |why| Failure::Running(format!("weir demo: {why}\n"));
-    let mut load = Load::start(arguments.clients, address, arguments.tls, run::io_choice(arguments.io.into()));
+    let mut load =
+        Load::start(arguments.clients, address, arguments.tls, run::io_choice(arguments.io.into()));
     let load = load.as_mut().map_err(|why| wrong(std::mem::take(why)))?;
-    let deadline = (arguments.seconds > 0).then(|| Instant::now() + Duration::from_secs(arguments.seconds));
+    let deadline =
+        (arguments.seconds > 0).then(|| Instant::now() + Duration::from_secs(arguments.seconds));
     let (requests, comparison) = watch(&proxy, load, &signals, deadline);
     load.end();
     drop(admin);
     finish(proxy)?;
     origin.stop().map_err(|error| run::failed("origin", &error))?;
-    terminal::print(&format!("{}weir demo: {requests} requests served\n", comparison.lines().unwrap_or_default()));
+    terminal::print(&format!(
+        "{}weir demo: {requests} requests served\n",
+        comparison.lines().unwrap_or_default()
+    ));
     Ok(())
 }
 
 /// Returns what to look at and to try.
-fn introduction(arguments: &DemoArgs, address: SocketAddr, page: Option<SocketAddr>, has_socket: bool) -> String {
+fn introduction(
+    arguments: &DemoArgs,
+    address: SocketAddr,
+    page: Option<SocketAddr>,
+    has_socket: bool,
+) -> String {
     let page = page.map_or_else(String::new, |page| format!("  look    http://{page}/\n"));
     let status = if has_socket { "  status  weir status --watch\n" } else { "" };
     // The certificate is self-signed, so clients do not know it.
     let (scheme, unchecked) = if arguments.tls { ("https", "-k --http2 ") } else { ("http", "") };
-    let bomb =
-        if arguments.tls { "weir bomb --insecure --http2 --streams 10 -c64 -d10s" } else { "weir bomb -c64 -d10s" };
-    let load = if arguments.clients == 0 { format!("  load    {bomb} {scheme}://{address}/\n") } else { String::new() };
+    let bomb = if arguments.tls {
+        "weir bomb --insecure --http2 --streams 10 -c64 -d10s"
+    } else {
+        "weir bomb -c64 -d10s"
+    };
+    let load = if arguments.clients == 0 {
+        format!("  load    {bomb} {scheme}://{address}/\n")
+    } else {
+        String::new()
+    };
     let clients = match arguments.clients {
         0 => String::new(),
         clients => {
-            format!("{clients} clients send requests, pipelined and one at a time in turn\n  (--clients 0: only you)\n")
+            format!(
+                "{clients} clients send requests, pipelined and one at a time in turn\n  (--clients 0: only you)\n"
+            )
         }
     };
     let what = format!("weir demo: weir on {address}, in front of a test origin\n");
@@ -172,13 +198,18 @@ fn start(
         board: None,
     };
     let running = weir_worker::start(&setup).map_err(run::not_started)?;
-    let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();
+    let choice = std::env::var("WEIR_ADMIN")
+        .ok()
+        .and_then(|text| AdminChoice::read(&text).ok())
+        .unwrap_or_default();
     let mut heritage = Heritage::default();
-    let metrics = Doors::listen(config.metrics, &mut heritage).map_err(|error| run::failed("metrics", &error))?;
+    let metrics = Doors::listen(config.metrics, &mut heritage)
+        .map_err(|error| run::failed("metrics", &error))?;
     let doors = Doors::open(&choice, metrics, &mut heritage);
     let doors = doors.map_err(|error| run::failed("admin", &error))?;
     let page = doors.metrics_address();
-    let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running), running.addresses().to_vec());
+    let reloader =
+        Reloader::new(Arc::clone(&plan), run::servers(&running), running.addresses().to_vec());
     let desk = reloader.desk();
     let workers = Workers::new(
         running.handle(),
@@ -193,7 +224,9 @@ fn start(
         discovery: Discovery::default(),
         temporary: Default::default(),
     };
-    reloader.start(written, fixed, None, workers, None).map_err(|error| run::failed("reloads", &error))?;
+    reloader
+        .start(written, fixed, None, workers, None)
+        .map_err(|error| run::failed("reloads", &error))?;
     let admin = admin::start(doors, plan, running.handle(), Facts::of(probe), desk);
     let admin = admin.map_err(|error| run::failed("admin", &error))?;
     Ok((running, admin, page))
@@ -201,7 +234,8 @@ fn start(
 
 /// Makes a certificate for the one listener.
 fn sealing(listen: SocketAddr) -> Result<Sealing, Failure> {
-    let made = Certificate::local(KeyKind::EcdsaP256, listen.ip()).and_then(|certificate| certificate.terms(true));
+    let made = Certificate::local(KeyKind::EcdsaP256, listen.ip())
+        .and_then(|certificate| certificate.terms(true));
     let seal = made.map_err(|why| Failure::Running(format!("weir demo: {why}\n")))?;
     Ok(Sealing { seal, handshake_timeout_us: HANDSHAKE_US })
 }
@@ -215,12 +249,15 @@ fn watch(
     deadline: Option<Instant>,
 ) -> (u64, Comparison) {
     let is_terminal = io::stdout().is_terminal();
-    let of_view =
-        |view: &weir_worker::View| Source { counters: Arc::clone(&view.counters), latency: Arc::clone(&view.latency) };
+    let of_view = |view: &weir_worker::View| Source {
+        counters: Arc::clone(&view.counters),
+        latency: Arc::clone(&view.latency),
+    };
     let mut live = Live::new(proxy.views().iter().map(of_view).collect(), "weir-");
     let mut comparison = Comparison::default();
     while !proxy.is_finished() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
-        let left = deadline.map_or(LOOK_EVERY, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = deadline
+            .map_or(LOOK_EVERY, |deadline| deadline.saturating_duration_since(Instant::now()));
         match signals.recv_timeout(LOOK_EVERY.min(left)) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
@@ -232,7 +269,8 @@ fn watch(
         }
         // If standard output is closed, the figures are lost. A line wider than the terminal could
         // not be overwritten.
-        let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1 + way.len()));
+        let columns = terminal::size()
+            .map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1 + way.len()));
         let _ = show(&mut io::stdout(), is_terminal, &format!("{way}{}", figures.line(columns)));
     }
     if is_terminal {

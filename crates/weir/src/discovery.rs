@@ -19,7 +19,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{
+    UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
+};
 use tokio::task::{JoinSet, LocalSet};
 use weir_proxy::plan::{DiscoveryPlan, Known, Plan};
 
@@ -58,7 +60,8 @@ pub(crate) fn check(plan: &DiscoveryPlan, names: &[&str]) -> Vec<Option<String>>
         for (first, some) in names.chunks(ASKED_MAX).enumerate() {
             let mut asking = JoinSet::new();
             for (at, name) in some.iter().enumerate() {
-                let (asker, name, at) = (Rc::clone(&asker), (*name).to_owned(), first * ASKED_MAX + at);
+                let (asker, name, at) =
+                    (Rc::clone(&asker), (*name).to_owned(), first * ASKED_MAX + at);
                 asking.spawn_local(async move { (at, asker.look_up(&name).await) });
             }
             for (at, answer) in asking.join_all().await {
@@ -158,8 +161,10 @@ impl Discovery {
     }
 
     fn wish(&mut self, plans: &[&Plan], anew: bool) -> io::Result<()> {
-        let names: BTreeSet<String> = plans.iter().flat_map(|plan| plan.names()).map(str::to_owned).collect();
-        let files: BTreeSet<PathBuf> = plans.iter().flat_map(|plan| plan.discovery.files.values()).cloned().collect();
+        let names: BTreeSet<String> =
+            plans.iter().flat_map(|plan| plan.names()).map(str::to_owned).collect();
+        let files: BTreeSet<PathBuf> =
+            plans.iter().flat_map(|plan| plan.discovery.files.values()).cloned().collect();
         if self.thread.is_none() && names.is_empty() && files.is_empty() {
             return Ok(());
         }
@@ -299,13 +304,18 @@ impl Finder {
     fn look(&mut self, now: Instant) {
         self.looked = now;
         self.lists.look().into_iter().for_each(say);
-        let names = self.names.iter().cloned().chain(self.lists.names().map(str::to_owned)).collect();
+        let names =
+            self.names.iter().cloned().chain(self.lists.names().map(str::to_owned)).collect();
         self.ledger.want(&names, now);
     }
 
     fn ask(&mut self, name: String) {
         self.asked += 1;
-        let looking = Looking { name, answer: Err(Trouble::Failed("the look-up broke off")), to: self.answers.clone() };
+        let looking = Looking {
+            name,
+            answer: Err(Trouble::Failed("the look-up broke off")),
+            to: self.answers.clone(),
+        };
         let asker = self.asker.clone();
         tokio::task::spawn_local(async move {
             let mut looking = looking;
@@ -320,7 +330,8 @@ impl Finder {
     fn publish(&mut self, now: Instant) {
         let mut state = self.board.lock();
         (state.shown, state.lists) = (self.ledger.shown(), self.lists.shown());
-        let known = Known { names: self.ledger.known(), files: self.lists.known(), ..Known::default() };
+        let known =
+            Known { names: self.ledger.known(), files: self.lists.known(), ..Known::default() };
         if known != state.known {
             state.known = known;
             self.untold = Some(now);
@@ -329,7 +340,10 @@ impl Finder {
             state.settled = self.wish;
             self.board.changed.notify_all();
         }
-        let Some(desk) = state.desk.clone().filter(|_| self.untold.is_some_and(|due| due <= now)) else { return };
+        let Some(desk) = state.desk.clone().filter(|_| self.untold.is_some_and(|due| due <= now))
+        else {
+            return;
+        };
         drop(state);
         // Too many jobs: later.
         self.untold = desk.ask(Job::Found).is_err().then_some(now + AGAIN);

@@ -68,9 +68,10 @@ impl From<Errors> for Failure {
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Running(text) | Failure::Usage(text) | Failure::Privilege(text) | Failure::Configuration(text) => {
-                f.write_str(text)
-            }
+            Failure::Running(text)
+            | Failure::Usage(text)
+            | Failure::Privilege(text)
+            | Failure::Configuration(text) => f.write_str(text),
             Failure::Command(_) => Ok(()),
         }
     }

@@ -71,7 +71,8 @@ fn told(imported: &Imported) -> String {
     let mut out: String = imported.notes.iter().map(|note| format!("{note}\n")).collect();
     let count = |kind: NoteKind| imported.notes.iter().filter(|note| note.kind == kind).count();
     let kinds = [NoteKind::Lost, NoteKind::Different, NoteKind::Closed];
-    let counts: Vec<String> = kinds.into_iter().map(|kind| format!("{} {}", count(kind), kind.word())).collect();
+    let counts: Vec<String> =
+        kinds.into_iter().map(|kind| format!("{} {}", count(kind), kind.word())).collect();
     out.push_str(&format!("weir: {}", counts.join(", ")));
     if imported.dropped > 0 {
         out.push_str(&format!(", {} more not shown", imported.dropped));

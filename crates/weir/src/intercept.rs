@@ -142,7 +142,8 @@ struct Route {
 /// # Errors
 /// Wrong flags, an obstacle, or the errors of [`run::serve`].
 pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Result<(), Failure> {
-    let InterceptArgs { action, client_side, server_side, ports, client, server, connect, .. } = arguments;
+    let InterceptArgs { action, client_side, server_side, ports, client, server, connect, .. } =
+        arguments;
     let (http_ports, access_log) = (arguments.http, arguments.access_log);
     let ports = ports::in_order(ports, &http_ports)?;
     let probed = arguments.probe.ends(action == Some(Action::Check))?;
@@ -155,9 +156,17 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
         return Err(Failure::Usage(text));
     }
     let congestion = client.congestion.iter().chain(&server.congestion);
-    let congestion = congestion.flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
+    let congestion =
+        congestion.flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
     let initcwnd = [client.initcwnd, server.initcwnd];
-    let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion, connect, initcwnd };
+    let route = Route {
+        client: client_side,
+        server: server_side,
+        ports: ports.clone(),
+        congestion,
+        connect,
+        initcwnd,
+    };
     let (mut client, server) = (client.options(), server.options());
     if initcwnd[0].is_some() {
         client.push(("mark", Interfaces::MARK.to_string()));
@@ -165,7 +174,8 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
     let common = arguments.engine.into();
     let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
     let user = arguments.user;
-    let text = Interception { ports, http_ports, ipv6, client, server, access_log, user, common }.to_kdl();
+    let text =
+        Interception { ports, http_ports, ipv6, client, server, access_log, user, common }.to_kdl();
     // Errors here are errors of the command line. Packets are led to the proxy in a separate
     // network.
     let experts = Experts { arrival: Experts::NOBODY.arrival, ..run::EXPERTS };
@@ -190,12 +200,14 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
     }
     found.refuse()?;
     // Out here, where clients can connect.
-    let metrics = Doors::listen(config.metrics, &mut heritage).map_err(|error| Failure::binding(&error))?;
+    let metrics =
+        Doors::listen(config.metrics, &mut heritage).map_err(|error| Failure::binding(&error))?;
     heritage.metrics = metrics.map(|(name, listener)| (name, listener.into()));
     let (place, way, device) = place::open(&route)?;
     let (keeper, watch) = keeper::start(way)?;
     place.enter()?;
-    let dial = config.plan.upstreams.first().map(|upstream| upstream.dial.clone()).unwrap_or_default();
+    let dial =
+        config.plan.upstreams.first().map(|upstream| upstream.dial.clone()).unwrap_or_default();
     let (ahead, ending) = device.map(|device| Ahead::new(connect, device, dial)).unzip();
     let outcome = run::serve_ahead(config, heritage, ahead, watch);
     if let Some(ending) = ending {

@@ -56,7 +56,10 @@ impl Journal {
         let mut lines = Vec::new();
         if now.duration_since(self.second) >= Duration::from_secs(1) {
             if self.dropped > 0 {
-                lines.push(format!("{} more changes of servers in the last second are not shown", self.dropped));
+                lines.push(format!(
+                    "{} more changes of servers in the last second are not shown",
+                    self.dropped
+                ));
             }
             (self.second, self.lines, self.dropped) = (now, 0, 0);
         }
@@ -85,7 +88,8 @@ mod tests {
     fn a_flood_is_counted() {
         let servers = vec![ServerPlan::new("a:1", ([127, 0, 0, 1], 1).into())];
         let upstream = UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() };
-        let mut journal = Journal::new(Arc::new(Plan { upstreams: vec![upstream], ..Plan::default() }));
+        let mut journal =
+            Journal::new(Arc::new(Plan { upstreams: vec![upstream], ..Plan::default() }));
         let flood = || (0..30).map(|_| Event { server: 0, what: What::Recovered });
         let start = journal.second;
         assert_eq!(journal.take(flood(), start).len(), 20);

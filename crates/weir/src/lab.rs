@@ -12,7 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use weir_lab::link::{self, End, Figures, Link, LinkOptions, Obstacle, Place, QUEUE_DEFAULT, Queue, Terms, show_rate};
+use weir_lab::link::{
+    self, End, Figures, Link, LinkOptions, Obstacle, Place, QUEUE_DEFAULT, Queue, Terms, show_rate,
+};
 use weir_lab::units::{duration_us, show_ns};
 
 use crate::failure::Failure;
@@ -154,13 +156,21 @@ fn options(arguments: &LinkArgs) -> Result<LinkOptions, Failure> {
         reorder: arguments.reorder[at],
         reorder_ns: arguments.reorder_by[at],
     };
-    let (a, b) = (arguments.netns_a.clone().unwrap_or(Place::Here), arguments.netns_b.clone().unwrap_or(Place::New));
+    let (a, b) = (
+        arguments.netns_a.clone().unwrap_or(Place::Here),
+        arguments.netns_b.clone().unwrap_or(Place::New),
+    );
     let end = |at: usize, place| End {
         name: arguments.names[at].clone(),
         place,
         addresses: arguments.addresses.iter().map(|pair| pair[at]).collect(),
     };
-    Ok(LinkOptions { ends: [end(0, a), end(1, b)], ways: [way(0), way(1)], seed: arguments.seed, mtu: arguments.mtu })
+    Ok(LinkOptions {
+        ends: [end(0, a), end(1, b)],
+        ways: [way(0), way(1)],
+        seed: arguments.seed,
+        mtu: arguments.mtu,
+    })
 }
 
 fn failure(obstacle: Obstacle) -> Failure {
@@ -200,7 +210,9 @@ fn start(command: &[OsString], link: &Link) -> Result<Option<Child>, Failure> {
     let [program, arguments @ ..] = command else { return Ok(None) };
     let started = link.namespace(1).enter(|| Command::new(program).args(arguments).spawn());
     let started = started.and_then(|started| started);
-    let why = |error| Failure::Running(format!("weir lab link: can't run {}: {error}\n", program.display()));
+    let why = |error| {
+        Failure::Running(format!("weir lab link: can't run {}: {error}\n", program.display()))
+    };
     started.map(Some).map_err(why)
 }
 
@@ -290,7 +302,11 @@ impl View {
     }
 
     fn show(&mut self, elapsed: Duration, figures: [Figures; 2], is_end: bool) {
-        let text = if self.is_json { self.json(elapsed, figures, is_end) } else { self.text(elapsed, figures, is_end) };
+        let text = if self.is_json {
+            self.json(elapsed, figures, is_end)
+        } else {
+            self.text(elapsed, figures, is_end)
+        };
         self.last = (elapsed, figures);
         if self.is_aside { terminal::print_error(&text) } else { terminal::print(&text) }
     }
@@ -315,7 +331,9 @@ impl View {
         let seconds = (elapsed - since).as_secs_f64().max(1e-6);
         let [a, b] = &self.names;
         let mut text = String::new();
-        for ((from, to), (now, before)) in [(a, b), (b, a)].into_iter().zip(figures.iter().zip(&before)) {
+        for ((from, to), (now, before)) in
+            [(a, b), (b, a)].into_iter().zip(figures.iter().zip(&before))
+        {
             let part = now.since(before);
             text += &format!(
                 "{:8.1} s {} {from} > {to}  {}, {} packets, {} lost, {} dropped",
@@ -336,7 +354,11 @@ impl View {
                 text += &format!(", {count} {word}");
             }
             if is_end {
-                text += &format!(", late by {}, at most {}", show_ns(now.late_mean_ns()), show_ns(now.late_max_ns));
+                text += &format!(
+                    ", late by {}, at most {}",
+                    show_ns(now.late_mean_ns()),
+                    show_ns(now.late_max_ns)
+                );
             }
             text.push('\n');
         }

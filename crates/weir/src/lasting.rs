@@ -55,7 +55,8 @@ impl Lasting {
     /// Returns what the control thread reports of this state, and of how new connections are
     /// spread.
     pub(crate) fn facts(&self, probe: &weir_io::Probe, spreading: &Spreading) -> Facts {
-        let (bans, verdicts, snapshots) = (self.bans.clone(), self.verdicts.clone(), self.snapshots.clone());
+        let (bans, verdicts, snapshots) =
+            (self.bans.clone(), self.verdicts.clone(), self.snapshots.clone());
         Facts { bans, verdicts, snapshots, spreading: spreading.clone(), ..Facts::of(probe) }
     }
 
@@ -124,8 +125,9 @@ pub(crate) mod tests {
         /// Returns the names in it, sorted.
         pub(crate) fn names(&self) -> Vec<String> {
             let all = std::fs::read_dir(Path::new(&self.0)).unwrap();
-            let mut names: Vec<String> =
-                all.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+            let mut names: Vec<String> = all
+                .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+                .collect();
             names.sort();
             names
         }

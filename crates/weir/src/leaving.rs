@@ -71,7 +71,9 @@ impl Leaving {
         let delay = Duration::from_micros(plan.delay_us);
         let drain = Duration::from_micros(plan.drain_us);
         if !delay.is_zero() {
-            tell(format_args!("shutting down: not ready from now on, accepting new clients for {delay:?}"));
+            tell(format_args!(
+                "shutting down: not ready from now on, accepting new clients for {delay:?}"
+            ));
         }
         self.0 = Step::Delay { until: Instant::now() + delay, drain };
         self.go_on(running);
@@ -106,7 +108,10 @@ impl Leaving {
                 self.0 = Step::Tunnels { since, until: tunnels_until.max(now) };
             }
             Step::Tunnels { until, since } if now >= until => {
-                warn(format_args!("tunnels are still open after {:?}; closing them", until - since));
+                warn(format_args!(
+                    "tunnels are still open after {:?}; closing them",
+                    until - since
+                ));
                 self.end(running);
             }
             _ => {}
@@ -121,7 +126,10 @@ impl Leaving {
 
     /// Reports that the workers have ended.
     pub(crate) fn is_over(&self) {
-        if let Step::Drain { since, .. } | Step::Beside { since, .. } | Step::Tunnels { since, .. } = self.0 {
+        if let Step::Drain { since, .. }
+        | Step::Beside { since, .. }
+        | Step::Tunnels { since, .. } = self.0
+        {
             tell(format_args!("drained in {:.1?}; ended", since.elapsed()));
         }
     }

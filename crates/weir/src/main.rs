@@ -72,9 +72,15 @@ fn main() -> ExitCode {
         Verb::Ban(arguments) => ban::ban(&arguments),
         Verb::Shield(arguments) => shield::shield(&arguments),
         Verb::Cache(arguments) => cache::cache(&arguments),
-        Verb::Reverse(arguments) => upgrade::inheriting(|heritage| reverse::reverse(arguments, heritage)),
-        Verb::Forward(arguments) => upgrade::inheriting(|heritage| forward::forward(*arguments, heritage)),
-        Verb::Intercept(arguments) => upgrade::inheriting(|heritage| intercept::intercept(*arguments, heritage)),
+        Verb::Reverse(arguments) => {
+            upgrade::inheriting(|heritage| reverse::reverse(arguments, heritage))
+        }
+        Verb::Forward(arguments) => {
+            upgrade::inheriting(|heritage| forward::forward(*arguments, heritage))
+        }
+        Verb::Intercept(arguments) => {
+            upgrade::inheriting(|heritage| intercept::intercept(*arguments, heritage))
+        }
         Verb::Passwd(arguments) => passwd::passwd(&arguments),
         Verb::Origin(arguments) => origin::origin(&arguments),
         Verb::Probe(arguments) => probe::probe(arguments),

@@ -69,7 +69,8 @@ pub(crate) fn man(arguments: &ManArgs) -> Result<(), Failure> {
             Ok(())
         }
         None => {
-            let page = page(&arguments.verb)?.map_err(|error| Failure::Running(format!("weir: {error}\n")))?;
+            let page = page(&arguments.verb)?
+                .map_err(|error| Failure::Running(format!("weir: {error}\n")))?;
             terminal::print(&String::from_utf8_lossy(&page));
             Ok(())
         }
@@ -88,7 +89,10 @@ fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         write_all(inner, dir)?;
     }
-    std::fs::write(dir.join(clap_mangen::Man::new(command.clone()).get_filename()), rendered(command)?)
+    std::fs::write(
+        dir.join(clap_mangen::Man::new(command.clone()).get_filename()),
+        rendered(command)?,
+    )
 }
 
 /// Returns the page of a verb.
@@ -158,7 +162,11 @@ fn sections(text: &str) -> String {
             None if heading == "EXAMPLES" && line.ends_with(':') => {}
             None => {
                 end_example(&mut out, &mut is_example);
-                let _ = writeln!(out, "{}", if line.is_empty() { ".PP".to_owned() } else { plain(line) });
+                let _ = writeln!(
+                    out,
+                    "{}",
+                    if line.is_empty() { ".PP".to_owned() } else { plain(line) }
+                );
             }
         }
     }

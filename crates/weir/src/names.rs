@@ -25,7 +25,10 @@ mod tests {
     fn the_nearest_is_proposed_and_a_short_list_otherwise() {
         let known = ["10.0.0.1:9090", "10.0.0.2:9090"];
         let say = |written| meant("server", written, known.into_iter());
-        assert_eq!(say("10.0.0.1:9091"), "no server `10.0.0.1:9091`; did you mean `10.0.0.1:9090`?");
+        assert_eq!(
+            say("10.0.0.1:9091"),
+            "no server `10.0.0.1:9091`; did you mean `10.0.0.1:9090`?"
+        );
         assert_eq!(say("web"), "no server `web`; there is: 10.0.0.1:9090, 10.0.0.2:9090");
     }
 }

@@ -11,7 +11,9 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_lab::certificate::{Certificate, KeyKind, terms_of_files};
-use weir_lab::origin::{Conduct, Misbehaviours, OriginHandle, OriginOptions, OriginStats, spawn_with};
+use weir_lab::origin::{
+    Conduct, Misbehaviours, OriginHandle, OriginOptions, OriginStats, spawn_with,
+};
 
 use weir_tls::{Files, Seal};
 
@@ -35,10 +37,17 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let threads = arguments.threads.unwrap_or_else(machine::workers) as usize;
     let io = run::io_choice(arguments.io.into());
     let options = OriginOptions { listen: arguments.listen, threads, io };
-    run::patiently(|| run::check_free(&arguments.listen.into(), None)).map_err(|error| Failure::binding(&error))?;
+    run::patiently(|| run::check_free(&arguments.listen.into(), None))
+        .map_err(|error| Failure::binding(&error))?;
     let log = arguments.log.as_deref().map(open_log).transpose()?;
     let seal = seal(arguments).map_err(|why| Failure::Usage(format!("weir origin: {why}\n")))?;
-    let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), unix: arguments.unix.clone(), log, seal };
+    let conduct = Conduct {
+        misbehaviours,
+        accept: arguments.accept.into(),
+        unix: arguments.unix.clone(),
+        log,
+        seal,
+    };
     let origin = spawn_with(options, conduct).map_err(|error| Failure::binding(&error))?;
     let begin = Instant::now();
     terminal::print_error(&format!(
@@ -73,7 +82,9 @@ fn seal(arguments: &OriginArgs) -> Result<Option<Arc<dyn Seal>>, String> {
 /// Appends, so that a restarted origin continues the same file.
 fn open_log(path: &Path) -> Result<File, Failure> {
     let opened = File::options().append(true).create(true).open(path);
-    opened.map_err(|error| Failure::Usage(format!("weir origin: --log {}: {error}\n", path.display())))
+    opened.map_err(|error| {
+        Failure::Usage(format!("weir origin: --log {}: {error}\n", path.display()))
+    })
 }
 
 /// Delivers each signal that ends it.
@@ -93,7 +104,13 @@ fn watch_signals() -> io::Result<Receiver<()>> {
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Shows a line at each interval until a signal comes or a thread fails.
-fn watch(origin: &OriginHandle, signals: &Receiver<()>, begin: Instant, every: Duration, json: bool) {
+fn watch(
+    origin: &OriginHandle,
+    signals: &Receiver<()>,
+    begin: Instant,
+    every: Duration,
+    json: bool,
+) {
     let mut before = OriginStats::default();
     let mut due = every;
     loop {
@@ -130,7 +147,8 @@ impl Line {
     }
 
     fn text(&self, when: &str) -> String {
-        let OriginStats { connects, closes, requests, bytes_in, bytes_out, receives, .. } = self.stats;
+        let OriginStats { connects, closes, requests, bytes_in, bytes_out, receives, .. } =
+            self.stats;
         let OriginStats { handshakes, resumed, handshakes_failed, .. } = self.stats;
         let mut text = format!(
             "{:8.1} s {when}  connects {connects}  closes {closes}  requests {requests}  bytes in {bytes_in}, \
@@ -138,7 +156,9 @@ impl Line {
             self.seconds
         );
         if handshakes + handshakes_failed > 0 {
-            text += &format!("  handshakes {handshakes}, resumed {resumed}, failed {handshakes_failed}");
+            text += &format!(
+                "  handshakes {handshakes}, resumed {resumed}, failed {handshakes_failed}"
+            );
         }
         for (kind, count) in self.stats.misbehaved.iter() {
             text += &format!("  {} {count}", kind.name());

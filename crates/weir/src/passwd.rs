@@ -76,7 +76,8 @@ pub(crate) fn passwd(arguments: &PasswdArgs) -> Result<(), Failure> {
     let password = password(arguments)?;
     let scheme = if arguments.bcrypt { Scheme::Bcrypt } else { Scheme::Argon2id };
     let salt = salt().map_err(|error| failed(&format!("no randomness: {error}")))?;
-    let hash = hash::make(scheme, &password, salt).map_err(|error| Failure::Usage(format!("weir: {error}\n")))?;
+    let hash = hash::make(scheme, &password, salt)
+        .map_err(|error| Failure::Usage(format!("weir: {error}\n")))?;
     edit::change(file, true, |text| Some(edit::with(text, name, &hash))).map(|_| ())
 }
 
@@ -101,7 +102,9 @@ fn password(arguments: &PasswdArgs) -> Result<Vec<u8>, Failure> {
     let refused = |text: &str| Err(Failure::Usage(format!("weir: {text}\n")));
     match password.as_slice() {
         [] => refused("the password is empty"),
-        bytes if bytes.iter().any(u8::is_ascii_control) => refused("a password has no control characters"),
+        bytes if bytes.iter().any(u8::is_ascii_control) => {
+            refused("a password has no control characters")
+        }
         _ => Ok(password),
     }
 }

@@ -51,7 +51,8 @@ pub(crate) fn group(name: &str) -> Result<u32, Account> {
 fn possible(choice: &UserChoice, identity: &Identity, uid: u32, gid: u32) -> Result<(), Account> {
     let says_more = choice.group.is_some() || choice.privileged_ports;
     if identity.uid == 0 && uid == 0 {
-        let message = "a process that remains root keeps its group and may use all ports".to_owned();
+        let message =
+            "a process that remains root keeps its group and may use all ports".to_owned();
         let help = format!("write user \"{}\" alone, or another user", choice.name);
         return if says_more { Err(Account { word: "name", message, help }) } else { Ok(()) };
     }
@@ -64,7 +65,8 @@ fn possible(choice: &UserChoice, identity: &Identity, uid: u32, gid: u32) -> Res
         return Err(Account { word: "name", message, help });
     }
     if uid != 0 && choice.group.is_some() && gid != identity.gid {
-        let message = format!("only root can take the group {}, but weir runs in group {gid}", identity.gid);
+        let message =
+            format!("only root can take the group {}, but weir runs in group {gid}", identity.gid);
         let help = "start weir as root, or in that group, or remove `group`".to_owned();
         return Err(Account { word: "group", message, help });
     }
@@ -83,7 +85,10 @@ impl NewUser {
     pub(crate) fn of(config: &Config) -> Result<NewUser, Failure> {
         let Some(choice) = &config.user else { return Ok(NewUser::default()) };
         let failed = |wrong: Account| {
-            Failure::Configuration(format!("weir: `user`: {}\n  help: {}\n", wrong.message, wrong.help))
+            Failure::Configuration(format!(
+                "weir: `user`: {}\n  help: {}\n",
+                wrong.message, wrong.help
+            ))
         };
         let identity = Accounts::of_this_machine().find(choice).map_err(failed)?;
         let uid = geteuid().as_raw();
@@ -108,10 +113,17 @@ impl NewUser {
     ///
     /// # Errors
     /// The operating system's; this process should end.
-    pub(crate) fn carry_out(&self, config: &Config, sockets: &weir_worker::Opened) -> Result<(), Failure> {
+    pub(crate) fn carry_out(
+        &self,
+        config: &Config,
+        sockets: &weir_worker::Opened,
+    ) -> Result<(), Failure> {
         let Some((choice, identity)) = &self.0 else { return Ok(()) };
         let failed = |what: &str, error: &dyn std::fmt::Display| {
-            Failure::Privilege(format!("weir: cannot continue as user `{}`: {what}: {error}\n", choice.name))
+            Failure::Privilege(format!(
+                "weir: cannot continue as user `{}`: {what}: {error}\n",
+                choice.name
+            ))
         };
         let Some(identity) = identity else {
             return if geteuid().is_root() {
@@ -126,7 +138,9 @@ impl NewUser {
         if config.admin == weir_config::AdminChoice::Auto {
             place::give(identity.uid, identity.gid);
         }
-        if let Some(Destination::File(path)) = config.plan.access_log.as_ref().map(|log| &log.destination) {
+        if let Some(Destination::File(path)) =
+            config.plan.access_log.as_ref().map(|log| &log.destination)
+        {
             make_log(path, identity);
         }
         give_up(identity).map_err(|refused| failed(refused.step, &refused.error))?;
@@ -146,8 +160,9 @@ impl NewUser {
         }
         let log = config.plan.access_log.as_ref().map(|log| &log.destination);
         let Some(Destination::File(path)) = log else { return };
-        if let Some(folder) =
-            path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+        if let Some(folder) = path
+            .parent()
+            .map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
             && !path.starts_with("/dev")
             && access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err()
         {
@@ -166,7 +181,10 @@ impl NewUser {
                 if text.contains("access log") && text.contains("Permission denied") =>
             {
                 let path = path.display();
-                Failure::of(code, format!("{text}  help: weir opens it as user `{name}`: chown {name} {path}\n"))
+                Failure::of(
+                    code,
+                    format!("{text}  help: weir opens it as user `{name}`: chown {name} {path}\n"),
+                )
             }
             _ => failure,
         }
@@ -213,7 +231,9 @@ fn way_out(name: &str, text: &str) -> Option<String> {
     }
     let (what, does) = match text {
         _ if !text.contains("Permission denied") => return None,
-        _ if text.contains("cannot listen on unix:") => ("create files in the folder of the socket", "binds"),
+        _ if text.contains("cannot listen on unix:") => {
+            ("create files in the folder of the socket", "binds")
+        }
         _ => ("read the file and enter its folder (chgrp, chmod)", "reads"),
     };
     Some(format!(
@@ -227,7 +247,9 @@ fn way_out(name: &str, text: &str) -> Option<String> {
 fn make_log(path: &Path, identity: &Identity) {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     // If this fails, opening the log as the user fails as well, and reports the reason.
-    if let Ok(file) = openat2(CWD, path, flags, Mode::from_raw_mode(0o640), ResolveFlags::NO_SYMLINKS) {
+    if let Ok(file) =
+        openat2(CWD, path, flags, Mode::from_raw_mode(0o640), ResolveFlags::NO_SYMLINKS)
+    {
         let _ = std::os::unix::fs::fchown(&file, Some(identity.uid), Some(identity.gid));
     }
 }
@@ -245,7 +267,8 @@ impl Accounts {
         let read = |path: &str| {
             let mut bytes = Vec::new();
             // A machine without these files knows only numbers.
-            let _ = File::open(path).and_then(|file| file.take(ACCOUNTS_BYTES_MAX).read_to_end(&mut bytes));
+            let _ = File::open(path)
+                .and_then(|file| file.take(ACCOUNTS_BYTES_MAX).read_to_end(&mut bytes));
             String::from_utf8_lossy(&bytes).into_owned()
         };
         Accounts { passwd: read("/etc/passwd"), group: read("/etc/group") }
@@ -279,9 +302,15 @@ impl Accounts {
             (None, Ok(uid)) => (None, uid, None),
             (None, Err(_)) => {
                 let near = closest(name, self.users().map(|(name, ..)| name));
-                let help = format!("create it: useradd --system --no-create-home --shell /usr/sbin/nologin {name}");
+                let help = format!(
+                    "create it: useradd --system --no-create-home --shell /usr/sbin/nologin {name}"
+                );
                 let help = near.map_or(help, |near| format!("did you mean `{near}`?"));
-                return Err(Account { word: "name", message: format!("no user `{name}` in /etc/passwd"), help });
+                return Err(Account {
+                    word: "name",
+                    message: format!("no user `{name}` in /etc/passwd"),
+                    help,
+                });
             }
         };
         let gid = match group {
@@ -290,11 +319,20 @@ impl Accounts {
         };
         let Some(gid) = gid else {
             let message = format!("user {uid} is not in /etc/passwd, so its group is not known");
-            return Err(Account { word: "name", message, help: format!("user \"{uid}\" group=\"GROUP\"") });
+            return Err(Account {
+                word: "name",
+                message,
+                help: format!("user \"{uid}\" group=\"GROUP\""),
+            });
         };
-        let is_member = |members: &str| user.is_some_and(|user| members.split(',').any(|member| member == user));
-        let mut groups: Vec<u32> =
-            self.groups().filter(|(.., members)| is_member(members)).map(|(_, gid, _)| gid).collect();
+        let is_member = |members: &str| {
+            user.is_some_and(|user| members.split(',').any(|member| member == user))
+        };
+        let mut groups: Vec<u32> = self
+            .groups()
+            .filter(|(.., members)| is_member(members))
+            .map(|(_, gid, _)| gid)
+            .collect();
         groups.push(gid);
         groups.sort_unstable();
         groups.dedup();
@@ -337,7 +375,11 @@ mod tests {
     }
 
     fn choice(name: &str, group: Option<&str>) -> UserChoice {
-        UserChoice { name: name.to_owned(), group: group.map(str::to_owned), privileged_ports: false }
+        UserChoice {
+            name: name.to_owned(),
+            group: group.map(str::to_owned),
+            privileged_ports: false,
+        }
     }
 
     #[test]
@@ -352,7 +394,10 @@ mod tests {
                 "weir: cannot listen on 0.0.0.0:80: Permission denied; it needs CAP_NET_BIND_SERVICE",
                 Some("keep the capability"),
             ),
-            ("weir: `transparent` of a `listen` needs the capability CAP_NET_RAW: no", Some("restart it")),
+            (
+                "weir: `transparent` of a `listen` needs the capability CAP_NET_RAW: no",
+                Some("restart it"),
+            ),
             ("weir: cannot listen on 0.0.0.0:80: the port is taken", None),
         ] {
             let help = way_out("weir", text);
@@ -376,7 +421,8 @@ mod tests {
     #[test]
     fn who_is_not_there_is_named_with_the_way_out() {
         let wrong = |name, group| {
-            let Account { word, message, help } = accounts().find(&choice(name, group)).expect_err("it is not there");
+            let Account { word, message, help } =
+                accounts().find(&choice(name, group)).expect_err("it is not there");
             format!("{word}: {message}; {help}")
         };
         for (name, group, said) in [
@@ -406,7 +452,8 @@ mod tests {
     fn only_root_becomes_somebody_else() {
         let may = |name, group, uid, gid| {
             let choice = choice(name, group);
-            possible(&choice, &accounts().find(&choice).expect("it is there"), uid, gid).map_err(|wrong| wrong.word)
+            possible(&choice, &accounts().find(&choice).expect("it is there"), uid, gid)
+                .map_err(|wrong| wrong.word)
         };
         assert_eq!(may("weir", Some("ann"), 0, 0), Ok(()));
         assert_eq!(may("weir", None, 990, 5), Ok(()));

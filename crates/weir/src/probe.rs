@@ -79,7 +79,8 @@ struct CloseEvery(Option<u64>);
 /// # Errors
 /// A malformed URL, an unavailable or forbidden target, failed requests.
 pub(crate) fn probe(arguments: ProbeArgs) -> Result<(), Failure> {
-    let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| run::failed("signals", &error))?;
+    let signals =
+        Signals::new([SIGINT, SIGTERM]).map_err(|error| run::failed("signals", &error))?;
     let json = arguments.json;
     let options = options(arguments)?;
     if !json {
@@ -93,10 +94,17 @@ pub(crate) fn probe(arguments: ProbeArgs) -> Result<(), Failure> {
     }
     // Held to the end, so that the prober prints nothing more if it still runs.
     let summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
-    terminal::print(&if json { last_line(&options, &summary, interrupted) } else { last_text(&summary, interrupted) });
+    terminal::print(&if json {
+        last_line(&options, &summary, interrupted)
+    } else {
+        last_text(&summary, interrupted)
+    });
     match summary.failed() {
         0 => Ok(()),
-        failed => Err(Failure::Running(format!("weir probe: {failed} of {} requests failed\n", summary.requests))),
+        failed => Err(Failure::Running(format!(
+            "weir probe: {failed} of {} requests failed\n",
+            summary.requests
+        ))),
     }
 }
 
@@ -105,13 +113,17 @@ fn options(arguments: ProbeArgs) -> Result<ProbeOptions, Failure> {
     let usage = |why: String| Failure::Usage(format!("weir probe: {why}\n"));
     let (place, url) = match arguments.unix {
         Some(socket) => {
-            SockAddr::unix(&socket).map_err(|error| usage(format!("--unix {}: {error}", socket.display())))?;
+            SockAddr::unix(&socket)
+                .map_err(|error| usage(format!("--unix {}: {error}", socket.display())))?;
             let url = Url::parse(&arguments.url).map_err(usage)?;
             (Place::Unix(socket), url)
         }
         None => {
             let url = Url::parse(&arguments.url).map_err(usage)?;
-            let target = url.clone().resolve().map_err(|why| Failure::Running(format!("weir probe: {why}\n")))?;
+            let target = url
+                .clone()
+                .resolve()
+                .map_err(|why| Failure::Running(format!("weir probe: {why}\n")))?;
             if let Some(warning) = target.permit(arguments.yes).map_err(usage)? {
                 terminal::print_error(&format!("weir probe: warning: {warning}\n"));
             }
@@ -183,7 +195,9 @@ fn until_signal(
     if signals.forever().next().is_some() {
         return Ok((true, None));
     }
-    let unreachable = prober.join().map_err(|_| Failure::Running("weir probe: the prober panicked\n".to_owned()))?;
+    let unreachable = prober
+        .join()
+        .map_err(|_| Failure::Running("weir probe: the prober panicked\n".to_owned()))?;
     Ok((false, unreachable))
 }
 
@@ -203,13 +217,23 @@ struct View {
 impl View {
     fn new(count: u64, json: bool) -> View {
         let columns = terminal::size().map(|(columns, _)| columns).filter(|_| !json);
-        View { count, json, columns, progress: (Instant::now(), false), failures_shown: 0, unreachable: None }
+        View {
+            count,
+            json,
+            columns,
+            progress: (Instant::now(), false),
+            failures_shown: 0,
+            unreachable: None,
+        }
     }
 
     fn tell(&mut self, summary: &Summary, finding: Option<&Finding>) -> Next {
         // A server that resets connections at once is reachable.
-        if let Some(Finding { number: 1, outcome: Outcome::Failed { phase: Phase::Connect, kind, detail, .. }, .. }) =
-            finding
+        if let Some(Finding {
+            number: 1,
+            outcome: Outcome::Failed { phase: Phase::Connect, kind, detail, .. },
+            ..
+        }) = finding
             && *kind != Kind::Reset
         {
             self.unreachable = Some(detail.clone());
@@ -233,7 +257,10 @@ impl View {
             match self.failures_shown {
                 ..FAILURES_SHOWN_MAX => {}
                 FAILURES_SHOWN_MAX => {
-                    return Some(format!("{}\nfurther failures are counted, but not shown\n", finding.text()));
+                    return Some(format!(
+                        "{}\nfurther failures are counted, but not shown\n",
+                        finding.text()
+                    ));
                 }
                 _ => return None,
             }
@@ -242,7 +269,10 @@ impl View {
     }
 
     fn show_progress(&mut self, summary: &Summary) {
-        let Some(columns) = self.columns.filter(|_| self.progress.0.elapsed() >= PROGRESS_EVERY) else { return };
+        let Some(columns) = self.columns.filter(|_| self.progress.0.elapsed() >= PROGRESS_EVERY)
+        else {
+            return;
+        };
         let text = format!(
             "{} of {}, {} slow, {} failed, p50 {}, p99 {}",
             summary.requests,
@@ -276,7 +306,12 @@ fn last_text(summary: &Summary, interrupted: bool) -> String {
 /// Returns the results for programs.
 fn last_line(options: &ProbeOptions, summary: &Summary, interrupted: bool) -> String {
     let mut line = summary.json();
-    line["url"] = Value::from(format!("{}{}{}", Url::scheme(options.tls.is_some()), options.host, options.path));
+    line["url"] = Value::from(format!(
+        "{}{}{}",
+        Url::scheme(options.tls.is_some()),
+        options.host,
+        options.path
+    ));
     line["address"] = Value::from(shown(&options.place));
     line["interrupted"] = Value::from(interrupted);
     format!("{line}\n")
@@ -289,11 +324,16 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn time_from_1us(text: &str) -> Result<Duration, String> {
-    time(text)
-        .and_then(|time| if time.is_zero() { Err("expected a time greater than zero".to_owned()) } else { Ok(time) })
+    time(text).and_then(|time| {
+        if time.is_zero() { Err("expected a time greater than zero".to_owned()) } else { Ok(time) }
+    })
 }
 
 fn close_every(text: &str) -> Result<CloseEvery, String> {
-    let read = if text == "never" { Some(None) } else { text.parse().ok().filter(|every| *every > 0).map(Some) };
+    let read = if text == "never" {
+        Some(None)
+    } else {
+        text.parse().ok().filter(|every| *every > 0).map(Some)
+    };
     read.map(CloseEvery).ok_or_else(|| "expected a number from 1, or never".to_owned())
 }

@@ -167,7 +167,9 @@ impl Unwanted {
 impl fmt::Display for Unwanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unwanted::Busy => "too many reloads, weights, adds and removes of servers wait already; try again",
+            Unwanted::Busy => {
+                "too many reloads, weights, adds and removes of servers wait already; try again"
+            }
             Unwanted::Upgrading => "a new program is taking over; ask the new program after that",
         })
     }
@@ -275,7 +277,12 @@ impl Desk {
     }
 
     /// `listeners`: where weir listens for clients now; None: as before.
-    fn set_current(&self, plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Option<Vec<Location>>) {
+    fn set_current(
+        &self,
+        plan: Arc<Plan>,
+        servers: Vec<Vec<Arc<ServerStats>>>,
+        listeners: Option<Vec<Location>>,
+    ) {
         let state = &mut *self.lock();
         state.current = Current { number: state.current.number + 1, plan, servers };
         if let Some(listeners) = listeners {
@@ -290,7 +297,11 @@ impl Desk {
 
 impl Reloader {
     /// For workers that run this plan, use these counters, and listen on these addresses.
-    pub(crate) fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Vec<Location>) -> Reloader {
+    pub(crate) fn new(
+        plan: Arc<Plan>,
+        servers: Vec<Vec<Arc<ServerStats>>>,
+        listeners: Vec<Location>,
+    ) -> Reloader {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let told = Told { generation: 1, last: None, listeners };
         let current = Current { number: 0, plan, servers };
@@ -338,7 +349,8 @@ impl Reloader {
     ) -> io::Result<()> {
         let Reloader { desk, jobs } = self;
         written.discovery.tell(desk.clone());
-        let mut clerk = Clerk { desk, written, fixed, read, workers, not_found: String::new(), upgrader };
+        let mut clerk =
+            Clerk { desk, written, fixed, read, workers, not_found: String::new(), upgrader };
         std::thread::Builder::new().name("weir-reload".to_owned()).spawn(move || {
             for (number, job) in jobs {
                 clerk.work(number, &job);
@@ -365,7 +377,9 @@ impl Clerk {
     fn work(&mut self, number: u64, job: &Job) {
         let done = match job {
             Job::Reload => self.reload(),
-            Job::DryRun => self.look().map(|(_, lines)| text(&lines)).map_err(privileges::explained),
+            Job::DryRun => {
+                self.look().map(|(_, lines)| text(&lines)).map_err(privileges::explained)
+            }
             Job::Found => self.found(),
             Job::Upgrade => self.upgrade(number),
             Job::Weigh { upstream, server, weight } => self.weigh(upstream, server, *weight),
@@ -394,7 +408,8 @@ impl Clerk {
     /// Returns the configuration of the file and its differences, if it can replace the one in force.
     fn look(&self) -> Result<(Config, Vec<String>), Failure> {
         let Some(read) = &self.read else {
-            let text = "weir: this weir runs without a configuration file; it has nothing to reload\n";
+            let text =
+                "weir: this weir runs without a configuration file; it has nothing to reload\n";
             return Err(Failure::Running(text.to_owned()));
         };
         let config = read()?;
@@ -442,7 +457,10 @@ impl Clerk {
         }
         let failed = |error| run::failed("cannot resolve names", &error);
         // weir forgets nothing that is still in force.
-        self.written.discovery.want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE).map_err(failed)?;
+        self.written
+            .discovery
+            .want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE)
+            .map_err(failed)?;
         let (plan, wanted) = (self.plan(), config.plan.located(&self.known()));
         let lines = found::lines(&plan, &wanted);
         let done = self.take_over(&plan, wanted);
@@ -493,7 +511,13 @@ impl Clerk {
             ));
         };
         let (desk, workers) = (&self.desk, self.workers.handle());
-        let done = upgrader.upgrade(number, workers, &plan, || desk.may_commit(), |handed| desk.hand_over(handed));
+        let done = upgrader.upgrade(
+            number,
+            workers,
+            &plan,
+            || desk.may_commit(),
+            |handed| desk.hand_over(handed),
+        );
         if let Err(failure) = &done {
             warn("upgrade failed, this program continues:");
             failure.to_string().lines().for_each(warn);
@@ -501,7 +525,12 @@ impl Clerk {
         done.map(|()| String::new())
     }
 
-    fn weigh(&mut self, upstream: &str, server: &str, weight: Option<u32>) -> Result<String, Failure> {
+    fn weigh(
+        &mut self,
+        upstream: &str,
+        server: &str,
+        weight: Option<u32>,
+    ) -> Result<String, Failure> {
         let plan = self.plan();
         let slot = slot(&plan, upstream, server).map_err(|(_, message)| ordered(&message))?;
         self.workers.hand_over(&self.desk, plan.weighted(slot, weight))?;
@@ -512,16 +541,24 @@ impl Clerk {
 
     fn add(&mut self, upstream: &str, added: &Added) -> Result<String, Failure> {
         let plan = self.plan();
-        self.change(&plan, temporary::with(&self.wanted(), upstream, added).map_err(|why| ordered(&why))?)?;
+        self.change(
+            &plan,
+            temporary::with(&self.wanted(), upstream, added).map_err(|why| ordered(&why))?,
+        )?;
         // A server that was drained before its last removal is enabled now.
         let (plan, workers) = (self.plan(), self.workers.handle());
         let is_it = |slot: &usize| {
             let found = plan.server(*slot).filter(|_| !plan.is_retired(*slot));
-            found.is_some_and(|(of, one)| of.written_name() == upstream && one.name == added.server.name)
+            found.is_some_and(|(of, one)| {
+                of.written_name() == upstream && one.name == added.server.name
+            })
         };
         for slot in (0..plan.servers()).filter(is_it) {
-            let told = workers.command(&Command::Order { server: slot as u32, order: Order::Enable });
-            told.map_err(|weir_worker::Busy| ordered("it is added, but may still be drained; enable it"))?;
+            let told =
+                workers.command(&Command::Order { server: slot as u32, order: Order::Enable });
+            told.map_err(|weir_worker::Busy| {
+                ordered("it is added, but may still be drained; enable it")
+            })?;
         }
         Ok(String::new())
     }
@@ -530,7 +567,8 @@ impl Clerk {
         let plan = self.plan();
         self.change(
             &plan,
-            temporary::without([&plan, &self.wanted()], upstream, server).map_err(|why| ordered(&why))?,
+            temporary::without([&plan, &self.wanted()], upstream, server)
+                .map_err(|why| ordered(&why))?,
         )?;
         Ok(String::new())
     }
@@ -568,17 +606,26 @@ fn ordered(why: &str) -> Failure {
 ///
 /// # Errors
 /// The server does not exist: a word for that, and a suggestion.
-pub(crate) fn slot(plan: &Plan, upstream: &str, server: &str) -> Result<usize, (&'static str, String)> {
+pub(crate) fn slot(
+    plan: &Plan,
+    upstream: &str,
+    server: &str,
+) -> Result<usize, (&'static str, String)> {
     let upstreams = || plan.upstreams.iter().filter(|plan| !plan.is_retired());
     let Some(found) = upstreams().find(|plan| plan.name == upstream) else {
-        return Err(("unknown-upstream", meant("upstream", upstream, upstreams().map(|plan| plan.name.as_str()))));
+        return Err((
+            "unknown-upstream",
+            meant("upstream", upstream, upstreams().map(|plan| plan.name.as_str())),
+        ));
     };
     let is_it = |slot: &usize| {
         let (of, one) = plan.server(*slot).unwrap_or((found, &found.servers[0]));
         std::ptr::eq(of, found) && one.name == server && !one.retired
     };
     let slot = (0..plan.servers()).find(is_it);
-    slot.ok_or_else(|| ("unknown-server", meant("server", server, found.present().map(|plan| plan.name.as_str()))))
+    slot.ok_or_else(|| {
+        ("unknown-server", meant("server", server, found.present().map(|plan| plan.name.as_str())))
+    })
 }
 
 fn tell_lines(lines: &[String]) {

@@ -72,7 +72,11 @@ pub(crate) fn run(arguments: &RunArgs, heritage: Heritage) -> Result<(), Failure
     let engine = arguments.engine.clone();
     let file = path.clone();
     let again: Read = Box::new(move || read(&path, &engine));
-    serve_from(config, Source { file: Some(file), again: Some(again), ..Source::default() }, heritage)
+    serve_from(
+        config,
+        Source { file: Some(file), again: Some(again), ..Source::default() },
+        heritage,
+    )
 }
 
 /// Reads the configuration from its file; options of the command line override it.
@@ -82,7 +86,8 @@ fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
     config.workers = workers.or(config.workers);
     config.io = io.map_or(config.io, Into::into);
     // The command line has been checked already.
-    config.admin = admin.as_ref().and_then(|text| AdminChoice::read(text).ok()).unwrap_or(config.admin);
+    config.admin =
+        admin.as_ref().and_then(|text| AdminChoice::read(text).ok()).unwrap_or(config.admin);
     config.metrics = metrics.or(config.metrics);
     Ok(config)
 }
@@ -105,7 +110,11 @@ pub(crate) fn serve_ahead(
     ahead: Option<Ahead>,
     interception: Watch,
 ) -> Result<(), Failure> {
-    serve_from(config, Source { ahead, interception: Some(interception), ..Source::default() }, heritage)
+    serve_from(
+        config,
+        Source { ahead, interception: Some(interception), ..Source::default() },
+        heritage,
+    )
 }
 
 fn counted(workers: u32) -> String {
@@ -133,10 +142,12 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let workers = config.workers.unwrap_or_else(machine::workers);
     let given = heritage.doors();
     let opened = open(&mut config, source.file.as_deref(), &mut heritage, workers)?;
-    let Opened { doors, side, notes, certificates, listeners, spreading, load_board, user } = opened;
+    let Opened { doors, side, notes, certificates, listeners, spreading, load_board, user } =
+        opened;
     // From here on with the rights of `user`, and with threads.
     let signals = deliver(signals).map_err(|error| failed("signals", &error))?;
-    let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
+    let probe = weir_io::choose(io_choice(config.io))
+        .map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
     let fixed = Fixed::of(&config);
     let lent = doors.lend().map_err(|error| failed("cannot keep the admin socket", &error))?;
     let takes = given.of(&lent);
@@ -158,27 +169,42 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     };
     let running = weir_worker::prepare(&setup, listeners).map_err(not_started);
     let mut running = running.map_err(|failure| user.explained(failure, &config))?;
-    tell(format_args!("{probe}; {}; listening on {}{}", counted(workers), list(running.addresses()), user.suffix()));
-    let as_root = (source.again.is_some() && heritage.predecessor.is_none()).then(|| user.note()).flatten();
+    tell(format_args!(
+        "{probe}; {}; listening on {}{}",
+        counted(workers),
+        list(running.addresses()),
+        user.suffix()
+    ));
+    let as_root =
+        (source.again.is_some() && heritage.predecessor.is_none()).then(|| user.note()).flatten();
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
-    let (board, names, seals) = (certificates.board(), discovery.board(), certificates.server_seals());
-    let interception = source.interception.inspect(|watch| watch.set_workers(running.handle().board()));
-    let facts = Facts { certificates: board, names, interception, ..lasting.facts(&probe, &spreading) };
-    let certificates = certificates.start().map_err(|error| no_thread(&running, "certificates", &error))?;
+    let (board, names, seals) =
+        (certificates.board(), discovery.board(), certificates.server_seals());
+    let interception =
+        source.interception.inspect(|watch| watch.set_workers(running.handle().board()));
+    let facts =
+        Facts { certificates: board, names, interception, ..lasting.facts(&probe, &spreading) };
+    let certificates =
+        certificates.start().map_err(|error| no_thread(&running, "certificates", &error))?;
     heritage.carry_out_orders(&plan, &running.handle());
     let predecessor = heritage.predecessor;
-    let reloader = Reloader::new(Arc::clone(&plan), servers(&running), running.addresses().to_vec());
+    let reloader =
+        Reloader::new(Arc::clone(&plan), servers(&running), running.addresses().to_vec());
     let reloader = reloader.after(predecessor.as_ref().map(|predecessor| predecessor.job));
     let desk = reloader.desk();
     let slots_max = plan.servers() + SERVERS_SPARE;
-    let workers = Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
+    let workers =
+        Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
     let workers = workers.with_spreading(spreading.clone()).with_verdicts(lasting.verdicts.clone());
-    let written = Written { tree: config.tree, temporary: plan.temporary(), plan: config.plan, discovery };
+    let written =
+        Written { tree: config.tree, temporary: plan.temporary(), plan: config.plan, discovery };
     let upgrader = Upgrader::new(program, lent, lasting.snapshots.clone());
     let reloads = reloader.start(written, fixed, source.again, workers, Some(upgrader));
     reloads.map_err(|error| no_thread(&running, "reloads", &error))?;
-    let keepers = lasting.start(&mut running, &desk).map_err(|error| no_thread(&running, "stored files", &error))?;
+    let keepers = lasting
+        .start(&mut running, &desk)
+        .map_err(|error| no_thread(&running, "stored files", &error))?;
     accept(&mut running, predecessor.as_ref(), takes, &plan).inspect_err(|_| {
         // Files that do not belong to this program remain.
         running.handle().remove_files(|_| false);
@@ -223,25 +249,37 @@ struct Opened {
 }
 
 /// Binds and reads files with all rights of this process, then drops those it should. No thread may run before.
-fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, workers: u32) -> Result<Opened, Failure> {
+fn open(
+    config: &mut Config,
+    file: Option<&Path>,
+    heritage: &mut Heritage,
+    workers: u32,
+) -> Result<Opened, Failure> {
     let user = NewUser::of(config)?;
-    for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(&listener.address)) {
-        patiently(|| check_free(&listener.address, listener.device())).map_err(|error| Failure::binding(&error))?;
+    for listener in
+        config.plan.listeners.iter().filter(|listener| !heritage.covers(&listener.address))
+    {
+        patiently(|| check_free(&listener.address, listener.device()))
+            .map_err(|error| Failure::binding(&error))?;
     }
     let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
     complete(&mut config.plan, workers)?;
-    let mut metrics = Doors::listen(config.metrics, heritage).map_err(|error| Failure::binding(&error))?;
+    let mut metrics =
+        Doors::listen(config.metrics, heritage).map_err(|error| Failure::binding(&error))?;
     // A client that can connect can then use the admin socket as well, unless that has to belong to `user`.
     let mut open_doors = |heritage: &mut Heritage| {
-        Doors::open(&config.admin, metrics.take(), heritage).map_err(|error| Failure::binding(&error))
+        Doors::open(&config.admin, metrics.take(), heritage)
+            .map_err(|error| Failure::binding(&error))
     };
     let early = if user.is_a_change() { None } else { Some(open_doors(heritage)?) };
     let plan = &config.plan;
     let (side, notes) = side::open(plan)?;
     let certificates = certificates::open(plan)?;
     let inherited = heritage.take_listeners(&plan.listeners)?;
-    let listeners = weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
-    let (spreading, load_board) = Spreading::prepare(config.accept_by, workers, config.pinning != PinningChoice::None);
+    let listeners =
+        weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
+    let (spreading, load_board) =
+        Spreading::prepare(config.accept_by, workers, config.pinning != PinningChoice::None);
     spreading.take(listeners.ports().map_err(|error| failed("listeners", &error))?, workers);
     user.carry_out(config, &listeners)?;
     weir_io::set_network_aside().map_err(|error| failed("capabilities", &error))?;
@@ -265,7 +303,8 @@ fn complete(plan: &mut Plan, workers: usize) -> Result<(), Failure> {
 /// Returns a function that knows the current addresses of this machine.
 pub(crate) fn own_addresses() -> Result<IsLocal, Failure> {
     let routes = LocalRoutes::here();
-    let routes = routes.map_err(|error| failed("cannot list the addresses of this machine", &error))?;
+    let routes =
+        routes.map_err(|error| failed("cannot list the addresses of this machine", &error))?;
     Ok(Arc::new(move |address| routes.has(address)))
 }
 
@@ -327,7 +366,10 @@ fn accept(
 }
 
 /// Sets the configured rights of these listeners on the files of unix sockets, as far as they belong to this process.
-pub(crate) fn set_rights<'a>(workers: &Handle, listeners: impl IntoIterator<Item = &'a ListenerPlan>) {
+pub(crate) fn set_rights<'a>(
+    workers: &Handle,
+    listeners: impl IntoIterator<Item = &'a ListenerPlan>,
+) {
     for plan in listeners {
         if let Location::Unix(path) = &plan.address
             && let Err(error) = workers.set_rights(path, plan.mode, plan.group)
@@ -352,7 +394,8 @@ fn find(written: &Plan, heritage: &Heritage) -> Result<(Discovery, Plan), Failur
     let mut discovery = Discovery::default();
     let done = discovery.want(&[written], START_PATIENCE);
     done.map_err(|error| failed("cannot start the thread for names", &error))?;
-    let plan = written.located(&Known { temporary: heritage.temporary(written), ..discovery.known() });
+    let plan =
+        written.located(&Known { temporary: heritage.temporary(written), ..discovery.known() });
     Ok((discovery, plan))
 }
 
@@ -406,7 +449,8 @@ pub(crate) fn check_free(place: &Location, device: Option<&str>) -> io::Result<(
         Location::Unix(path) => return weir_io::check_unix_free(path),
         Location::Destination => return Err(io::ErrorKind::InvalidInput.into()),
     };
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    let socket =
+        socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;

@@ -28,7 +28,8 @@ impl Scarcity {
     /// Checks whether accepting was held back since the last warning, and whether requests waited.
     pub(crate) fn look(&mut self, running: &Running, plan: &Plan) {
         self.shortage.look(running, plan);
-        let held_back: u64 = running.views().iter().map(|view| view.counters.accept_failures.get()).sum();
+        let held_back: u64 =
+            running.views().iter().map(|view| view.counters.accept_failures.get()).sum();
         if held_back == self.before || Instant::now() < self.next {
             return;
         }
@@ -58,18 +59,22 @@ struct Waits {
 
 impl Waits {
     fn of(views: &[View], server: usize) -> Waits {
-        views.iter().filter_map(|view| view.servers.get(server)).fold(Waits::default(), |sum, stats| Waits {
-            requests: sum.requests + stats.requests.get(),
-            connections: sum.connections + stats.connection_waits.get(),
-            limit: sum.limit + stats.limit_waits.get(),
-        })
+        views.iter().filter_map(|view| view.servers.get(server)).fold(
+            Waits::default(),
+            |sum, stats| Waits {
+                requests: sum.requests + stats.requests.get(),
+                connections: sum.connections + stats.connection_waits.get(),
+                limit: sum.limit + stats.limit_waits.get(),
+            },
+        )
     }
 
     /// The warning for a server, if at least 1 % of its requests waited since.
     fn line(self, before: Waits, name: &str, most: u32, wanted: u64) -> Option<String> {
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let requests = since(self.requests, before.requests);
-        let (connections, limit) = (since(self.connections, before.connections), since(self.limit, before.limit));
+        let (connections, limit) =
+            (since(self.connections, before.connections), since(self.limit, before.limit));
         if (connections + limit) * 100 < requests.max(1) {
             return None;
         }
@@ -105,8 +110,10 @@ impl Shortage {
             let before = std::mem::replace(&mut self.before[at], now);
             let Some(upstream) = plan.upstreams.get(usize::from(upstream)) else { continue };
             let Some(server) = upstream.servers.get(usize::from(index)) else { continue };
-            let wanted =
-                views.iter().filter_map(|view| view.servers.get(at)).map(|stats| stats.connections_wanted.get());
+            let wanted = views
+                .iter()
+                .filter_map(|view| view.servers.get(at))
+                .map(|stats| stats.connections_wanted.get());
             let name = format!("{} {}", upstream.name, server.name);
             if let Some(line) = now.line(before, &name, server.connections_max, wanted.sum()) {
                 warn(format_args!("{line}"));
@@ -132,7 +139,11 @@ mod tests {
             (0, 1, 0, Some("waited=1 requests=0")),
             (100, 1, 5, Some("add servers waited=5 requests=100 needed=91")),
         ] {
-            let now = Waits { requests: 1_000 + requests, connections: 50 + connections, limit: 7 + limit };
+            let now = Waits {
+                requests: 1_000 + requests,
+                connections: 50 + connections,
+                limit: 7 + limit,
+            };
             let line = now.line(before, "app a:1", 64, 91);
             match (expected, &line) {
                 (None, None) => {}

@@ -46,7 +46,9 @@ impl TlsArgs {
     /// An option that is impossible or has no effect; in one line.
     pub(crate) fn client(&self, is_tls: bool, http2: bool) -> Result<Option<Client>, String> {
         if !is_tls {
-            return self.first_given().map_or(Ok(None), |name| Err(format!("{name} is for URLs with https://")));
+            return self
+                .first_given()
+                .map_or(Ok(None), |name| Err(format!("{name} is for URLs with https://")));
         }
         let trust = match (self.insecure, &self.cacert) {
             (true, _) => Trust::Anybody,
@@ -58,7 +60,8 @@ impl TlsArgs {
             TlsVersion::Tls13 => Version::Tls13,
         });
         let (suite, group) = (self.tls_suite.clone(), self.tls_group.clone());
-        Client::new(&Wishes { trust, version, suite, group, resume: self.tls_resume, http2 }).map(Some)
+        Client::new(&Wishes { trust, version, suite, group, resume: self.tls_resume, http2 })
+            .map(Some)
     }
 
     fn first_given(&self) -> Option<&'static str> {

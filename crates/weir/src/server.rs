@@ -147,8 +147,11 @@ impl AddArgs {
             ("connections", self.connections),
             ("connections-max", self.connections_max),
         ];
-        let options = numbers.iter().filter_map(|(name, number)| number.map(|number| format!("{name}={number}")));
-        let options: Vec<String> = options.chain(self.backup.then(|| "backup=on".to_owned())).collect();
+        let options = numbers
+            .iter()
+            .filter_map(|(name, number)| number.map(|number| format!("{name}={number}")));
+        let options: Vec<String> =
+            options.chain(self.backup.then(|| "backup=on".to_owned())).collect();
         job(client, &format!("{path}/add?{}", options.join("&")))?;
         if self.json {
             terminal::print(&client.get::<ServerStatus>(&path)?.1);
@@ -286,7 +289,10 @@ fn remove(client: &Client, which: &Which, wait: Option<u32>, json: bool) -> Resu
                     left => format!("{left} requests and tunnels"),
                 },
             );
-            let text = format!("weir: {} is removed, but not empty after {seconds} s: {left}\n", which.server);
+            let text = format!(
+                "weir: {} is removed, but not empty after {seconds} s: {left}\n",
+                which.server
+            );
             return Err(Failure::Running(text));
         }
         std::thread::sleep(PAUSE);

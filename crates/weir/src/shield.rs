@@ -70,7 +70,8 @@ pub(crate) fn shield(arguments: &ShieldArgs) -> Result<(), Failure> {
     let (path, json) = match &arguments.view {
         View::Status { json } => ("/v1/shield?most=0".to_owned(), *json),
         View::Top { limit, most, json } => {
-            let limit = limit.as_ref().map_or_else(String::new, |limit| format!("&limit={}", value(limit)));
+            let limit =
+                limit.as_ref().map_or_else(String::new, |limit| format!("&limit={}", value(limit)));
             (format!("/v1/shield?most={most}{limit}"), *json)
         }
     };
@@ -87,11 +88,21 @@ pub(crate) fn shield(arguments: &ShieldArgs) -> Result<(), Failure> {
 }
 
 fn status(shield: &Shield, look: Look) -> String {
-    let mode = if shield.observes { "observes only and rejects nothing" } else { "rejects clients over a limit" };
-    let used = format!("{} of {} places in the table are used", count(shield.used), count(shield.accounts));
+    let mode = if shield.observes {
+        "observes only and rejects nothing"
+    } else {
+        "rejects clients over a limit"
+    };
+    let used = format!(
+        "{} of {} places in the table are used",
+        count(shield.used),
+        count(shield.accounts)
+    );
     let bans = match (shield.bans.in_force, shield.bans.in_kernel) {
         (0, _) => "no client is banned".to_owned(),
-        (banned, Some(in_kernel)) => format!("{} banned, {} of them in the kernel", count(banned), count(in_kernel)),
+        (banned, Some(in_kernel)) => {
+            format!("{} banned, {} of them in the kernel", count(banned), count(in_kernel))
+        }
         (banned, None) => format!("{} banned", count(banned)),
     };
     format!("shield {mode}; {used}; {bans}\n{}", limits::limits(&shield.limits, look))
@@ -101,13 +112,23 @@ fn top(clients: &[ShieldClient], look: Look) -> String {
     if clients.is_empty() {
         return "no client has used any limit lately\n".to_owned();
     }
-    let columns: [Column; 6] =
-        [text("WHO"), text("LIMIT"), number("USED", 0), number("OPEN", 1), number("REFUSED", 0), number("LAST", 2)];
+    let columns: [Column; 6] = [
+        text("WHO"),
+        text("LIMIT"),
+        number("USED", 0),
+        number("OPEN", 1),
+        number("REFUSED", 0),
+        number("LAST", 2),
+    ];
     let row = |client: &ShieldClient| {
         let is_over = client.used >= 0.995;
-        let used =
-            Cell { text: format!("{:.0}%", client.used * 100.0), tone: if is_over { Tone::Odd } else { Tone::Plain } };
-        let last = client.refused_seconds.map_or_else(|| "-".to_owned(), |s| span(Duration::from_secs_f64(s)) + " ago");
+        let used = Cell {
+            text: format!("{:.0}%", client.used * 100.0),
+            tone: if is_over { Tone::Odd } else { Tone::Plain },
+        };
+        let last = client
+            .refused_seconds
+            .map_or_else(|| "-".to_owned(), |s| span(Duration::from_secs_f64(s)) + " ago");
         let cells = vec![
             terminal::printable(&client.who).into(),
             client.limit.as_str().into(),
@@ -143,14 +164,26 @@ mod tests {
         let mut shield = Shield {
             accounts: 65_536,
             used: 213,
-            top: vec![client("192.0.2.1", 1.0, 1200, Some(2.0)), client("2001:db8::/64", 0.25, 0, None)],
-            limits: vec![Limit { name: "rate".to_owned(), count: "requests".to_owned(), ..Limit::default() }],
+            top: vec![
+                client("192.0.2.1", 1.0, 1200, Some(2.0)),
+                client("2001:db8::/64", 0.25, 0, None),
+            ],
+            limits: vec![Limit {
+                name: "rate".to_owned(),
+                count: "requests".to_owned(),
+                ..Limit::default()
+            }],
             ..Shield::default()
         };
         let told = top(&shield.top, LOOK);
         let lines: Vec<&str> = told.lines().collect();
         assert_eq!(lines.len(), 3, "{told}");
-        assert!(lines[0].starts_with("WHO") && lines[1].contains("100%") && lines[1].ends_with("2s ago"), "{told}");
+        assert!(
+            lines[0].starts_with("WHO")
+                && lines[1].contains("100%")
+                && lines[1].ends_with("2s ago"),
+            "{told}"
+        );
         assert!(lines[2].contains("25%") && lines[2].ends_with('-'), "{told}");
         assert_eq!(top(&[], LOOK), "no client has used any limit lately\n");
         let told = status(&shield, LOOK);
@@ -158,6 +191,9 @@ mod tests {
         assert!(told.contains("; no client is banned\n") && told.contains("LIMIT"), "{told}");
         (shield.observes, shield.bans.in_force, shield.bans.in_kernel) = (true, 3, Some(2));
         let told = status(&shield, LOOK);
-        assert!(told.contains("observes only") && told.contains("3 banned, 2 of them in the kernel"), "{told}");
+        assert!(
+            told.contains("observes only") && told.contains("3 banned, 2 of them in the kernel"),
+            "{told}"
+        );
     }
 }

@@ -132,7 +132,9 @@ pub(crate) fn open(plan: &Plan) -> Result<(Side, Vec<String>), Failure> {
 
 /// Reads files of users for the first time.
 fn read(files: &[Arc<Path>]) -> Result<Vec<Source>, Failure> {
-    let open = |path: &Arc<Path>| Source::open(path).map_err(|bad| Failure::Configuration(bad.to_string()));
+    let open = |path: &Arc<Path>| {
+        Source::open(path).map_err(|bad| Failure::Configuration(bad.to_string()))
+    };
     files.iter().map(open).collect()
 }
 
@@ -168,7 +170,8 @@ impl Registry {
         if old.users.is_empty() && next.users.is_empty() {
             return Ok(());
         }
-        let new: Vec<_> = next.users.iter().filter(|path| !old.users.contains(path)).cloned().collect();
+        let new: Vec<_> =
+            next.users.iter().filter(|path| !old.users.contains(path)).cloned().collect();
         let sources = read(&new)?;
         sources.iter().filter_map(Source::note).for_each(crate::terminal::warn);
         inner.start(handle)?;
@@ -210,8 +213,10 @@ impl Inner {
 
 impl Beginning {
     fn start(self, handle: Handle) -> Result<State, Failure> {
-        let failed = |what: &str, error: io::Error| Failure::Running(format!("weir: {what}: {error}\n"));
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(CORES_EACH);
+        let failed =
+            |what: &str, error: io::Error| Failure::Running(format!("weir: {what}: {error}\n"));
+        let threads =
+            std::thread::available_parallelism().map_or(1, usize::from).div_ceil(CORES_EACH);
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -223,7 +228,8 @@ impl Beginning {
             let _context = runtime.enter();
             self.resolvers.as_ref().map(|resolvers| Dns::new(resolvers)).transpose()
         };
-        let dns = dns.map_err(|error| failed("no name servers", io::Error::other(error.to_string())))?;
+        let dns =
+            dns.map_err(|error| failed("no name servers", io::Error::other(error.to_string())))?;
         let has_hosts = self.resolvers.is_some_and(|resolvers| resolvers.is_empty());
         let (orders, key) = (self.orders, self.key);
         let (end, ended) = oneshot::channel::<()>();
@@ -233,7 +239,8 @@ impl Beginning {
             let limits = limits(machine::raise_descriptors());
             let names = dns.map(|dns| Names::new(dns, hosts, limits, Rc::clone(&tell)));
             LocalSet::new().block_on(&runtime, async move {
-                let clerk = Clerk { names, verifiers: HashMap::new(), key, room: Room::new(threads), tell };
+                let clerk =
+                    Clerk { names, verifiers: HashMap::new(), key, room: Room::new(threads), tell };
                 tokio::task::spawn_local(clerk.work(orders));
                 // An error: the other end was dropped.
                 let _ = ended.await;
@@ -241,7 +248,8 @@ impl Beginning {
             // No client needs the result of a comparison that is under way.
             runtime.shutdown_background();
         });
-        let thread = thread.map_err(|error| failed("cannot start the thread for names and passwords", error))?;
+        let thread = thread
+            .map_err(|error| failed("cannot start the thread for names and passwords", error))?;
         Ok(State::Runs { end, thread })
     }
 }
@@ -280,12 +288,20 @@ impl Clerk {
         match errand {
             Errand::Resolve { name, asker } => match &self.names {
                 Some(names) => names.ask(worker, asker, name),
-                None => (self.tell)(worker, News::Resolved { name, asker, answer: Err(Unresolved::Failed) }),
+                None => (self.tell)(
+                    worker,
+                    News::Resolved { name, asker, answer: Err(Unresolved::Failed) },
+                ),
             },
-            Errand::Verify { question, client, users, credentials } => match self.verifiers.get(&users) {
-                Some(verifier) => verifier.ask(worker, question, client, credentials),
-                None => (self.tell)(worker, News::Verified { question, client, user: Err(Unverified::NoRoom) }),
-            },
+            Errand::Verify { question, client, users, credentials } => {
+                match self.verifiers.get(&users) {
+                    Some(verifier) => verifier.ask(worker, question, client, credentials),
+                    None => (self.tell)(
+                        worker,
+                        News::Verified { question, client, user: Err(Unverified::NoRoom) },
+                    ),
+                }
+            }
         }
     }
 
@@ -379,10 +395,14 @@ mod tests {
     #[test]
     fn a_bad_file_of_users_is_a_bad_configuration() {
         let path = file("bad", "ann:secret\n");
-        let Err(Failure::Configuration(text)) = open(&plan(Some(&path), &[])) else { panic!("it was taken") };
+        let Err(Failure::Configuration(text)) = open(&plan(Some(&path), &[])) else {
+            panic!("it was taken")
+        };
         assert!(text.contains(":1: ") && text.contains("weir passwd"), "{text}");
         std::fs::remove_file(&path).unwrap();
-        let Err(Failure::Configuration(text)) = open(&plan(Some(&path), &[])) else { panic!("it was taken") };
+        let Err(Failure::Configuration(text)) = open(&plan(Some(&path), &[])) else {
+            panic!("it was taken")
+        };
         assert!(text.contains("No such file"), "{text}");
     }
 
@@ -412,7 +432,15 @@ mod tests {
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
         let (client, users) = (Lane::of([127, 0, 0, 1].into()), Path::new("users").into());
         errands
-            .run(0, Errand::Verify { question: Question { token: 1, serial: 1 }, client, users, credentials })
+            .run(
+                0,
+                Errand::Verify {
+                    question: Question { token: 1, serial: 1 },
+                    client,
+                    users,
+                    credentials,
+                },
+            )
             .unwrap();
         let start = Instant::now();
         drop(side);

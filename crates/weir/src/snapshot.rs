@@ -68,7 +68,12 @@ struct Shared {
 impl Default for Shared {
     fn default() -> Shared {
         let (bell, rung) = sync_channel(1);
-        Shared { book: Mutex::default(), bell, rung: Mutex::new(Some(rung)), hurries: AtomicBool::new(false) }
+        Shared {
+            book: Mutex::default(),
+            bell,
+            rung: Mutex::new(Some(rung)),
+            hurries: AtomicBool::new(false),
+        }
     }
 }
 
@@ -124,7 +129,8 @@ impl Snapshots {
     /// # Errors
     /// The operating system's.
     pub(crate) fn start(&self, desk: Desk) -> io::Result<Keeper> {
-        let (snapshots, thread) = (self.clone(), std::thread::Builder::new().name("weir-snapshot".to_owned()));
+        let (snapshots, thread) =
+            (self.clone(), std::thread::Builder::new().name("weir-snapshot".to_owned()));
         let rung = self.0.rung.lock().unwrap_or_else(PoisonError::into_inner).take();
         let keep = move || rung.into_iter().for_each(|rung| snapshots.keep(&rung, &desk));
         thread.spawn(keep).map(|thread| Keeper(self.clone(), thread))
@@ -248,7 +254,13 @@ impl Snapshots {
                 if is_overrun {
                     book.write_soon();
                 }
-                book.told(&wish, Some(format!("no snapshot of the cache: {}: {error}", wish.plan.path.display())));
+                book.told(
+                    &wish,
+                    Some(format!(
+                        "no snapshot of the cache: {}: {error}",
+                        wish.plan.path.display()
+                    )),
+                );
             }
         }
     }
@@ -267,7 +279,8 @@ impl Snapshots {
             changes.concern(keys.iter().map(|key| url_of(key)));
         }
         for key in &keys {
-            let (more, more_bytes) = store.put_records(key, began, plan.bytes_max.saturating_sub(bytes), &mut out)?;
+            let (more, more_bytes) =
+                store.put_records(key, began, plan.bytes_max.saturating_sub(bytes), &mut out)?;
             (answers, bytes) = (answers + more, bytes + more_bytes);
             if bytes - synced >= SYNC_BYTES {
                 // Keeps the last sync short.
@@ -304,7 +317,8 @@ impl Snapshots {
             return Ok(Outcome::Dropped);
         }
         let figures = &mut book.figures;
-        (figures.written_s, figures.answers, figures.bytes) = (began.wall_us / 1_000_000, answers, bytes);
+        (figures.written_s, figures.answers, figures.bytes) =
+            (began.wall_us / 1_000_000, answers, bytes);
         Ok(Outcome::Whole)
     }
 

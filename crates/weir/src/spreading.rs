@@ -103,7 +103,11 @@ impl Way {
 impl Spreading {
     /// Determines the available ways with the present rights of this process. `pinned`: each worker
     /// will have its own core. Also returns the load board if the kernel will read one.
-    pub(crate) fn prepare(wish: AcceptBy, workers: usize, pinned: bool) -> (Spreading, Option<Arc<Board>>) {
+    pub(crate) fn prepare(
+        wish: AcceptBy,
+        workers: usize,
+        pinned: bool,
+    ) -> (Spreading, Option<Arc<Board>>) {
         if wish == AcceptBy::Hash || workers < 2 {
             return (Spreading::default(), None);
         }
@@ -142,7 +146,9 @@ impl Spreading {
     /// Handles listeners, numbered as for [`Spreading::follow`], that some workers could not take.
     /// Classic BPF chooses by place, and would choose wrong sockets there.
     pub(crate) fn incomplete(&self, before: &[Option<usize>]) {
-        for (held, _) in self.lock().ports.iter_mut().zip(before).filter(|(_, before)| before.is_none()) {
+        for (held, _) in
+            self.lock().ports.iter_mut().zip(before).filter(|(_, before)| before.is_none())
+        {
             if matches!(held.way, Way::Classic(_)) {
                 let why = held.why.take().unwrap_or_default();
                 held.leave_to_hash(format!("{why}; no classic BPF: a worker could not take it"));
@@ -193,8 +199,11 @@ impl Spreading {
     /// Returns the present ways for people, by listener.
     pub(crate) fn shown(&self) -> Vec<Shown> {
         let inner = self.lock();
-        let shown =
-            |held: &Held| Shown { listener: held.address.to_string(), way: held.way.words(), why: held.why.clone() };
+        let shown = |held: &Held| Shown {
+            listener: held.address.to_string(),
+            way: held.way.words(),
+            why: held.why.clone(),
+        };
         inner.ports.iter().map(shown).collect()
     }
 
@@ -206,14 +215,18 @@ impl Spreading {
 /// Loads the program, and maps the board that it reads.
 fn ebpf(workers: usize, pinned: bool) -> Result<(Accept, Board), String> {
     // If several workers share a core, no worker is nearer than the others.
-    let cores = Some(available_cores()).filter(|cores| pinned && workers <= cores.len()).unwrap_or_default();
+    let cores = Some(available_cores())
+        .filter(|cores| pinned && workers <= cores.len())
+        .unwrap_or_default();
     let core_of = |worker: usize| cores.get(worker).and_then(|core| u32::try_from(*core).ok());
     let cores: Vec<Option<u32>> = (0..workers).map(core_of).collect();
-    let accept = Accept::load(u32::try_from(workers).unwrap_or(u32::MAX), &cores).map_err(|error| error.to_string());
+    let accept = Accept::load(u32::try_from(workers).unwrap_or(u32::MAX), &cores)
+        .map_err(|error| error.to_string());
     // The loader reads all types of the kernel in any case, which takes 20 MB.
     give_back_memory();
     let accept = accept?;
-    let board = Board::map(accept.board(), workers).map_err(|error| format!("the load board: {error}"))?;
+    let board =
+        Board::map(accept.board(), workers).map_err(|error| format!("the load board: {error}"))?;
     Ok((accept, board))
 }
 
@@ -230,7 +243,9 @@ impl Means {
         let mut held = Held { address, sharing, way, why: None, sockets };
         match held.way {
             // It may still have another process's program.
-            Way::Awaited if sharing == Sharing::Inherited => held.why = Some("not yet looked at".to_owned()),
+            Way::Awaited if sharing == Sharing::Inherited => {
+                held.why = Some("not yet looked at".to_owned())
+            }
             Way::Awaited => self.choose(&mut held),
             _ => held.sockets.clear(),
         }
@@ -247,7 +262,10 @@ impl Means {
                     (held.way, held.why) = (Way::Ebpf(group), None);
                     return held.sockets.clear();
                 }
-                Err(error) if error.kind() == ErrorKind::ResourceBusy && held.sharing == Sharing::Inherited => {
+                Err(error)
+                    if error.kind() == ErrorKind::ResourceBusy
+                        && held.sharing == Sharing::Inherited =>
+                {
                     held.why = Some("the program of the previous weir is still there".to_owned());
                     return;
                 }
@@ -258,8 +276,9 @@ impl Means {
             },
         };
         if held.sharing == Sharing::Inherited {
-            let why =
-                format!("{why}; no classic BPF: another process has opened the sockets, so their order is unknown");
+            let why = format!(
+                "{why}; no classic BPF: another process has opened the sockets, so their order is unknown"
+            );
             return held.leave_to_hash(why);
         }
         held.why = Some(why);
@@ -271,7 +290,10 @@ impl Means {
 }
 
 fn add(accept: &mut Accept, held: &Held) -> io::Result<Group> {
-    let all = held.sockets.iter().map(|(socket, worker)| Listener { socket: socket.as_fd(), worker: *worker });
+    let all = held
+        .sockets
+        .iter()
+        .map(|(socket, worker)| Listener { socket: socket.as_fd(), worker: *worker });
     accept.add(&all.collect::<Vec<_>>())
 }
 

@@ -166,7 +166,10 @@ fn lines(client: &Client, arguments: &StatusArgs, pause: Duration, first: (Seen,
             }
             Err(Unanswered::Away(text) | Unanswered::Refused(text)) if !away => {
                 away = true;
-                terminal::tell(format_args!("{}; asking again", text.lines().next().unwrap_or_default()));
+                terminal::tell(format_args!(
+                    "{}; asking again",
+                    text.lines().next().unwrap_or_default()
+                ));
             }
             Err(_) => {}
         }

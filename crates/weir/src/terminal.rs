@@ -25,7 +25,8 @@ pub(crate) fn wants_colour() -> bool {
 /// Returns columns and rows of the terminal on standard output; None: it is not a terminal.
 pub(crate) fn size() -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    (size.ws_col > 0 && size.ws_row > 0).then(|| (usize::from(size.ws_col), usize::from(size.ws_row)))
+    (size.ws_col > 0 && size.ws_row > 0)
+        .then(|| (usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
 /// Replaces control characters in foreign text, which may be meant for another terminal.
@@ -81,7 +82,8 @@ fn is_journal() -> bool {
     static IS_IT: OnceLock<bool> = OnceLock::new();
     *IS_IT.get_or_init(|| {
         let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-        rustix::fs::fstat(io::stderr()).is_ok_and(|file| named == format!("{}:{}", file.st_dev, file.st_ino))
+        rustix::fs::fstat(io::stderr())
+            .is_ok_and(|file| named == format!("{}:{}", file.st_dev, file.st_ino))
     })
 }
 

@@ -51,7 +51,10 @@ impl Program {
         } else {
             in_search_path(&name)
         };
-        let path = path.filter(|path| path.exists()).or_else(|| std::env::current_exe().ok()).unwrap_or(name);
+        let path = path
+            .filter(|path| path.exists())
+            .or_else(|| std::env::current_exe().ok())
+            .unwrap_or(name);
         Program { path, arguments: words.collect() }
     }
 }

@@ -127,7 +127,10 @@ impl Verdicts {
     pub(crate) fn open(plan: &Arc<Plan>, waits: bool) -> Verdicts {
         let verdicts = Verdicts::default();
         verdicts.with(|list| {
-            let words = Words { what: "verdicts on servers that are not pipelined", option: "pipeline-state" };
+            let words = Words {
+                what: "verdicts on servers that are not pipelined",
+                option: "pipeline-state",
+            };
             list.kept = Kept::new(words, SAVE_EVERY, waits);
             list.adopt(Arc::clone(plan));
         });
@@ -143,7 +146,8 @@ impl Verdicts {
             list.workers = Some(running.handle());
             list.tell_workers(list.known());
         });
-        let (verdicts, thread) = (self.clone(), std::thread::Builder::new().name("weir-verdicts".to_owned()));
+        let (verdicts, thread) =
+            (self.clone(), std::thread::Builder::new().name("weir-verdicts".to_owned()));
         thread.spawn(move || verdicts.keep(&desk)).map(|thread| Keeper(self.clone(), thread))
     }
 
@@ -153,7 +157,12 @@ impl Verdicts {
             let list = self.lock();
             let patience = list.patience(Instant::now(), look_at);
             if !list.is_over && !patience.is_zero() {
-                drop(self.0.bell.wait_timeout(list, patience).unwrap_or_else(PoisonError::into_inner));
+                drop(
+                    self.0
+                        .bell
+                        .wait_timeout(list, patience)
+                        .unwrap_or_else(PoisonError::into_inner),
+                );
             } else {
                 drop(list);
             }
@@ -203,8 +212,11 @@ impl Verdicts {
     pub(crate) fn of(&self, plan: &Plan, is_new: impl Fn(usize) -> bool) -> Vec<(u32, Verdict)> {
         self.with(|list| {
             let found = all_servers(plan).filter(|(slot, _)| is_new(*slot as usize));
-            let found: Vec<_> = found.filter_map(|(slot, key)| Some((slot, list.entries.get(&key)?.verdict))).collect();
-            let lines: Vec<String> = found.iter().filter_map(|(slot, _)| list.line(plan, *slot)).collect();
+            let found: Vec<_> = found
+                .filter_map(|(slot, key)| Some((slot, list.entries.get(&key)?.verdict)))
+                .collect();
+            let lines: Vec<String> =
+                found.iter().filter_map(|(slot, _)| list.line(plan, *slot)).collect();
             list.tell_lines(lines);
             found
         })
@@ -309,8 +321,8 @@ impl Book {
         }
         self.kept.is_unsaved |= !self.entries.is_empty();
         // The previous process had cleared these at the end.
-        let cleared =
-            servers(&self.plan).filter(|(_, key)| before.contains_key(key) && !self.entries.contains_key(key));
+        let cleared = servers(&self.plan)
+            .filter(|(_, key)| before.contains_key(key) && !self.entries.contains_key(key));
         let cleared: Vec<u32> = cleared.map(|(slot, _)| slot).collect();
         if let Some(workers) = &self.workers {
             for server in &cleared {
@@ -349,7 +361,9 @@ impl Book {
                 }
                 if too_many > 0 {
                     let path = path.display();
-                    self.said.push(Said::Warned(format!("{path}: skipped verdicts beyond {VERDICTS_MAX}: {too_many}")));
+                    self.said.push(Said::Warned(format!(
+                        "{path}: skipped verdicts beyond {VERDICTS_MAX}: {too_many}"
+                    )));
                 }
             }
             Err(error) => {
@@ -359,10 +373,13 @@ impl Book {
         }
         // Verdicts of this process are newer.
         saved.retain(|key, _| !self.entries.contains_key(key));
-        let is_restored = |(_, key): &(u32, Key)| saved.contains_key(key) && !known.contains_key(key);
-        let restored: Vec<u32> = servers(&self.plan).filter(is_restored).map(|(slot, _)| slot).collect();
+        let is_restored =
+            |(_, key): &(u32, Key)| saved.contains_key(key) && !known.contains_key(key);
+        let restored: Vec<u32> =
+            servers(&self.plan).filter(is_restored).map(|(slot, _)| slot).collect();
         self.entries.append(&mut saved);
-        let lines: Vec<String> = restored.iter().filter_map(|slot| self.line(&self.plan, *slot)).collect();
+        let lines: Vec<String> =
+            restored.iter().filter_map(|slot| self.line(&self.plan, *slot)).collect();
         self.tell_lines(lines);
         let mut told = self.known();
         told.retain(|(slot, _)| restored.contains(slot));
@@ -375,12 +392,15 @@ impl Book {
             return;
         }
         let now_s = now_s();
-        let present: std::collections::BTreeSet<Key> = servers(&self.plan).map(|(_, key)| key).collect();
+        let present: std::collections::BTreeSet<Key> =
+            servers(&self.plan).map(|(_, key)| key).collect();
         let before = self.entries.clone();
         for (key, entry) in &mut self.entries {
-            entry.gone_s = (!present.contains(key)).then(|| entry.gone_s.unwrap_or(now_s).min(now_s));
+            entry.gone_s =
+                (!present.contains(key)).then(|| entry.gone_s.unwrap_or(now_s).min(now_s));
         }
-        self.entries.retain(|_, entry| entry.gone_s.is_none_or(|gone_s| now_s - gone_s < GONE_MAX_S));
+        self.entries
+            .retain(|_, entry| entry.gone_s.is_none_or(|gone_s| now_s - gone_s < GONE_MAX_S));
         self.kept.is_unsaved |= self.entries != before;
     }
 
@@ -408,7 +428,10 @@ impl Book {
         }
         if self.entries.len() >= VERDICTS_MAX && !self.entries.contains_key(&key) {
             // The first to go is a server that has left, then the oldest verdict.
-            let least = self.entries.iter().min_by_key(|(_, entry)| (entry.gone_s.is_none(), entry.since_s));
+            let least = self
+                .entries
+                .iter()
+                .min_by_key(|(_, entry)| (entry.gone_s.is_none(), entry.since_s));
             if let Some(least) = least.map(|(key, _)| key.clone()) {
                 self.entries.remove(&least);
             }
@@ -434,7 +457,9 @@ impl Book {
         if self.entries.is_empty() {
             return Vec::new();
         }
-        servers(&self.plan).filter_map(|(slot, key)| Some((slot, self.entries.get(&key)?.verdict))).collect()
+        servers(&self.plan)
+            .filter_map(|(slot, key)| Some((slot, self.entries.get(&key)?.verdict)))
+            .collect()
     }
 
     fn tell_workers(&self, verdicts: Vec<(u32, Verdict)>) {
@@ -448,7 +473,9 @@ impl Book {
         let more = lines.len().saturating_sub(LINES_MAX);
         self.said.extend(lines.into_iter().take(LINES_MAX).map(Said::Told));
         if more > 0 {
-            self.said.push(Said::Told(format!("{more} more servers are not pipelined because of stored verdicts")));
+            self.said.push(Said::Told(format!(
+                "{more} more servers are not pipelined because of stored verdicts"
+            )));
         }
     }
 
@@ -457,8 +484,12 @@ impl Book {
         let key = key(plan, slot as usize)?;
         let why = match self.entries.get(&key)?.verdict {
             Verdict::Unfit(Doubt::FailsRehearsal) => "it failed two rehearsals".to_owned(),
-            Verdict::Unfit(doubt) => format!("it could not handle several requests at once ({})", doubt.word()),
-            Verdict::Surplus(Some(doubt)) => format!("it gave a reason for doubt ({})", doubt.word()),
+            Verdict::Unfit(doubt) => {
+                format!("it could not handle several requests at once ({})", doubt.word())
+            }
+            Verdict::Surplus(Some(doubt)) => {
+                format!("it gave a reason for doubt ({})", doubt.word())
+            }
             Verdict::Surplus(None) => "it sent a surplus response".to_owned(),
         };
         let (upstream, server) = key;

@@ -13,7 +13,12 @@ use weir_lab::origin::{self, OriginHandle, OriginOptions};
 
 fn bomb(arguments: &[&str]) -> Output {
     let binary = env!("CARGO_BIN_EXE_weir");
-    Command::new(binary).arg("bomb").args(arguments).stdin(Stdio::null()).output().expect("the binary")
+    Command::new(binary)
+        .arg("bomb")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -35,7 +40,10 @@ fn a_run_is_told_to_people_and_to_programs() {
     for part in ["300 answered", "200: 300", "3 established", "from sent", "generator"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    assert!(!shown.contains('\u{1b}') && !shown.contains('\r'), "no control characters without a terminal");
+    assert!(
+        !shown.contains('\u{1b}') && !shown.contains('\r'),
+        "no control characters without a terminal"
+    );
     let directory = std::env::temp_dir().join(format!("weir-bomb-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
     let file = directory.join("raw.jsonl");
@@ -65,7 +73,11 @@ fn a_run_is_told_to_people_and_to_programs() {
         (&"a".into(), &50.into())
     );
     let raw = fs::read_to_string(&file).expect("the raw file");
-    assert!(raw.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()) && raw.lines().count() >= 5, "{raw}");
+    assert!(
+        raw.lines().all(|line| serde_json::from_str::<Value>(line).is_ok())
+            && raw.lines().count() >= 5,
+        "{raw}"
+    );
     fs::remove_dir_all(&directory).expect("still there");
 }
 
@@ -76,7 +88,8 @@ fn a_report_says_what_was_run_when_and_where() {
     let url = format!("http://{}/?size=3&token=s3cret", server.local_addr());
     let directory = std::env::temp_dir().join(format!("weir-bomb-said-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
-    let [raw, page] = ["raw.jsonl", "page.html"].map(|name| directory.join(name).display().to_string());
+    let [raw, page] =
+        ["raw.jsonl", "page.html"].map(|name| directory.join(name).display().to_string());
     let secret = ["-H", "Authorization: Bearer s3cret"];
     let words = ["-c", "2", "-n", "20", "--seed", "77", "--out", &raw, "--report", &page];
     let told = bomb(&[&words[..], &secret, &["--class", "a: seed=5", &url]].concat());
@@ -92,9 +105,16 @@ fn a_report_says_what_was_run_when_and_where() {
     let machine = &run["machine"];
     assert_eq!(machine["kernel"], kernel.trim(), "{run}");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    assert!(machine["cores"] == cores && machine["processor"].as_str().is_some_and(|it| !it.is_empty()), "{run}");
+    assert!(
+        machine["cores"] == cores && machine["processor"].as_str().is_some_and(|it| !it.is_empty()),
+        "{run}"
+    );
     let command = run["command"].as_str().expect("text");
-    assert!(command.contains(" bomb -c 2 -n 20 --seed 77 --out ") && command.contains("'Authorization: ***'"), "{run}");
+    assert!(
+        command.contains(" bomb -c 2 -n 20 --seed 77 --out ")
+            && command.contains("'Authorization: ***'"),
+        "{run}"
+    );
     assert!(!raw.contains("s3cret") && !page.contains("s3cret"));
     // All of it is on the page, escaped.
     for part in [&version, kernel.trim(), "<td>77", "GMT", "/?***", "&#39;Authorization: ***"] {
@@ -106,14 +126,24 @@ fn a_report_says_what_was_run_when_and_where() {
 fn a_run_in_several_processes_is_one_run() {
     let server = server();
     let url = format!("http://{}/", server.local_addr());
-    let arguments = format!("ulimit -n 100 && exec \"$WEIR\" bomb -c 200 -n 4000 -t 3 --json {url}");
-    let told =
-        Command::new("sh").args(["-c", &arguments]).env("WEIR", env!("CARGO_BIN_EXE_weir")).output().expect("sh");
+    let arguments =
+        format!("ulimit -n 100 && exec \"$WEIR\" bomb -c 200 -n 4000 -t 3 --json {url}");
+    let told = Command::new("sh")
+        .args(["-c", &arguments])
+        .env("WEIR", env!("CARGO_BIN_EXE_weir"))
+        .output()
+        .expect("sh");
     assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
     let summary: Value = serde_json::from_slice(&told.stdout).expect("JSON");
     let total = &summary["total"];
-    assert_eq!((&total["requests"]["answered"], &total["connections"]["established"]), (&4000.into(), &200.into()));
-    assert_eq!((&total["raw"]["count"], &summary["generator"]["threads"]), (&4000.into(), &6.into()));
+    assert_eq!(
+        (&total["requests"]["answered"], &total["connections"]["established"]),
+        (&4000.into(), &200.into())
+    );
+    assert_eq!(
+        (&total["raw"]["count"], &summary["generator"]["threads"]),
+        (&4000.into(), &6.into())
+    );
 }
 
 #[test]
@@ -143,15 +173,24 @@ fn conditions_decide_the_exit_code() {
     let nobody = format!("http://{address}/");
     let refused = bomb(&["-d", "100ms", "-c", "2", "--fail-if", "blocked>50%", &nobody]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stderr).contains("blocked>50%: it is 100.00 %"), "{}", text(&refused.stderr));
+    assert!(
+        text(&refused.stderr).contains("blocked>50%: it is 100.00 %"),
+        "{}",
+        text(&refused.stderr)
+    );
     assert!(text(&refused.stdout).contains("refused"), "the results are shown all the same");
     let served = server();
     let url = format!("http://{}/", served.local_addr());
     // Without any option for that, neither by the clock nor by number.
-    for more in [["-d", "100ms", "-c", "2"], ["-n", "10", "-c", "2"], ["-R", "100", "-d", "100ms"]] {
+    for more in [["-d", "100ms", "-c", "2"], ["-n", "10", "-c", "2"], ["-R", "100", "-d", "100ms"]]
+    {
         let unreached = bomb(&[&more[..], &["--timeout", "200ms", &nobody][..]].concat());
         assert_eq!(unreached.status.code(), Some(1), "{more:?}");
-        assert!(text(&unreached.stderr).contains("no connection succeeded"), "{}", text(&unreached.stderr));
+        assert!(
+            text(&unreached.stderr).contains("no connection succeeded"),
+            "{}",
+            text(&unreached.stderr)
+        );
     }
     let judged = bomb(&["-n", "10", "-c", "2", "--fail-if", "blocked<99%", &nobody]);
     assert_eq!(judged.status.code(), Some(0), "as wished: {}", text(&judged.stderr));
@@ -160,14 +199,31 @@ fn conditions_decide_the_exit_code() {
     assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
     assert!(text(&failed.stdout).contains("  last failure after "), "{}", text(&failed.stdout));
     // Even without a condition, if nothing at all succeeds; an explicit condition decides instead.
-    for (more, code) in [(&[][..], 1), (&["--fail-if", "p99>10s"], 1), (&["--fail-if", "5xx<100%"], 0)] {
+    for (more, code) in
+        [(&[][..], 1), (&["--fail-if", "p99>10s"], 1), (&["--fail-if", "5xx<100%"], 0)]
+    {
         let failed = bomb(&[&["-n", "10", "-c", "1", &failing], more].concat());
         assert_eq!(failed.status.code(), Some(code), "{more:?}: {}", text(&failed.stderr));
-        assert_eq!(text(&failed.stderr).contains("no request succeeded"), code == 1, "{}", text(&failed.stderr));
+        assert_eq!(
+            text(&failed.stderr).contains("no request succeeded"),
+            code == 1,
+            "{}",
+            text(&failed.stderr)
+        );
     }
     let some = format!("http://{}/?status=404", served.local_addr());
     assert_eq!(bomb(&["-n", "10", "-c", "1", &some]).status.code(), Some(0), "the server works");
-    let fine = bomb(&["-n", "10", "-c", "1", "--fail-if", "all: 5xx>0%", "--fail-if", "answered<100%", &url]);
+    let fine = bomb(&[
+        "-n",
+        "10",
+        "-c",
+        "1",
+        "--fail-if",
+        "all: 5xx>0%",
+        "--fail-if",
+        "answered<100%",
+        &url,
+    ]);
     assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
 }
 
@@ -235,13 +291,16 @@ fn silence_is_counted_as_the_filter_counts_it() {
         .expect("coreutils and util-linux");
     let _ = fs::remove_file(&log);
     let told = text(&filtered.stderr);
-    if !filtered.status.success() && (told.contains("Operation not permitted") || told.contains("not found")) {
+    if !filtered.status.success()
+        && (told.contains("Operation not permitted") || told.contains("not found"))
+    {
         return eprintln!("not tested: network namespaces or nft can't be used here: {told}");
     }
     let shown = text(&filtered.stdout);
     let mut lines = shown.lines();
     let summary: Value = serde_json::from_str(lines.next().unwrap_or(&told)).expect("JSON");
-    let packets = lines.next().and_then(|line| line.strip_prefix("packets ")).expect("what nft counted");
+    let packets =
+        lines.next().and_then(|line| line.strip_prefix("packets ")).expect("what nft counted");
     let by_filter: u64 = packets.parse().expect("a number");
     let count = |what: &str| summary["total"]["connections"][what].as_u64().unwrap_or(0);
     // Each attempt ends before its first packet is sent again, so each dropped packet is an
@@ -278,5 +337,8 @@ fn an_interrupt_ends_a_run_with_its_results() {
     let mut shown = String::new();
     child.stdout.take().expect("piped").read_to_string(&mut shown).expect("text");
     assert_eq!(status.code(), Some(0));
-    assert!(shown.contains("1 unfinished at the end") && shown.contains("1 established"), "{shown}");
+    assert!(
+        shown.contains("1 unfinished at the end") && shown.contains("1 established"),
+        "{shown}"
+    );
 }

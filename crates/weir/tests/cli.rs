@@ -14,7 +14,11 @@ use weir_check::waiting::{Patient, eventually, patient, received};
 
 fn weir() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.env_remove("WEIR_CONFIG").env_remove("WEIR_ADMIN").env_remove("COLUMNS").stdin(Stdio::null());
+    command
+        .env_remove("WEIR_CONFIG")
+        .env_remove("WEIR_ADMIN")
+        .env_remove("COLUMNS")
+        .stdin(Stdio::null());
     command
 }
 
@@ -55,7 +59,8 @@ impl Drop for Scratch {
     }
 }
 
-const GOOD: &str = "listen \"127.0.0.1:0\"\nupstream app { server \"127.0.0.1:9\" }\nroute { proxy app }\n";
+const GOOD: &str =
+    "listen \"127.0.0.1:0\"\nupstream app { server \"127.0.0.1:9\" }\nroute { proxy app }\n";
 
 #[test]
 fn help_texts_are_as_stored() {
@@ -98,7 +103,8 @@ fn help_texts_are_as_stored() {
         "completion",
         "man",
     ] {
-        let arguments: Vec<&str> = verb.split(' ').chain(["--help"]).filter(|word| !word.is_empty()).collect();
+        let arguments: Vec<&str> =
+            verb.split(' ').chain(["--help"]).filter(|word| !word.is_empty()).collect();
         let shown = output(&arguments);
         assert_eq!(code(&shown), 0);
         let name = if verb.is_empty() { "weir".to_owned() } else { verb.replace(' ', "-") };
@@ -147,16 +153,26 @@ fn wrong_usage_is_code_2_with_a_suggestion() {
 fn check_says_nothing_to_programs_when_all_is_well() {
     let file = Scratch::new("good.kdl", GOOD);
     let checked = output(&["check", "-c", file.path()]);
-    assert_eq!((code(&checked), stdout(&checked), stderr(&checked)), (0, String::new(), String::new()));
+    assert_eq!(
+        (code(&checked), stdout(&checked), stderr(&checked)),
+        (0, String::new(), String::new())
+    );
 }
 
 /// With the options of nginx, Apache, Caddy and Traefik.
 #[test]
 fn check_is_done_by_the_words_of_others() {
-    let (good, bad) = (Scratch::new("habit.kdl", GOOD), Scratch::new("habit-bad.kdl", "listen 1\n"));
-    for words in
-        [&["check"][..], &["validate"], &["configtest"], &["-t"], &["--test"], &["-t", "-c"], &["check", "--config"]]
-    {
+    let (good, bad) =
+        (Scratch::new("habit.kdl", GOOD), Scratch::new("habit-bad.kdl", "listen 1\n"));
+    for words in [
+        &["check"][..],
+        &["validate"],
+        &["configtest"],
+        &["-t"],
+        &["--test"],
+        &["-t", "-c"],
+        &["check", "--config"],
+    ] {
         let ask = |file: &Scratch| output(&[words, &[file.path()]].concat());
         assert_eq!((code(&ask(&good)), code(&ask(&bad))), (0, 78), "{words:?}");
         assert!(stderr(&ask(&bad)).contains("habit-bad.kdl"), "{words:?}");
@@ -167,7 +183,11 @@ fn check_is_done_by_the_words_of_others() {
         assert!(code(&refused) == 78 && stderr(&refused).contains("habit-bad.kdl"), "{words:?}");
     }
     let twice = output(&["run", good.path(), "-c", good.path()]);
-    assert!(code(&twice) == 2 && stderr(&twice).contains("cannot be used with"), "{}", stderr(&twice));
+    assert!(
+        code(&twice) == 2 && stderr(&twice).contains("cannot be used with"),
+        "{}",
+        stderr(&twice)
+    );
 }
 
 #[test]
@@ -199,7 +219,9 @@ fn import_writes_what_check_takes_and_says_what_it_has_not() {
         assert_eq!((code(&refused), stdout(&refused)), (78, String::new()), "{hint}");
         assert!(stderr(&refused).contains(hint), "{}", stderr(&refused));
     }
-    assert!(stderr(&output(&["import", "caddy", "/nowhere/Caddyfile"])).contains("/nowhere/Caddyfile"));
+    assert!(
+        stderr(&output(&["import", "caddy", "/nowhere/Caddyfile"])).contains("/nowhere/Caddyfile")
+    );
 }
 
 #[test]
@@ -216,12 +238,21 @@ fn check_prints_what_reads_back() {
 
 #[test]
 fn bad_configuration_is_code_78_with_every_error() {
-    let file = Scratch::new("bad.kdl", "lissten \"127.0.0.1:1\"\nlisten \"127.0.0.1:1\"\nroute { proxy app }\n");
+    let file = Scratch::new(
+        "bad.kdl",
+        "lissten \"127.0.0.1:1\"\nlisten \"127.0.0.1:1\"\nroute { proxy app }\n",
+    );
     for verb in ["check", "run"] {
         let refused = output(&[verb, "-c", file.path()]);
         assert_eq!(code(&refused), 78, "{verb}");
         let report = stderr(&refused);
-        for part in ["bad.kdl:1:1", "did you mean `listen`?", "bad.kdl:3:15", "unknown upstream `app`", "2 errors"] {
+        for part in [
+            "bad.kdl:1:1",
+            "did you mean `listen`?",
+            "bad.kdl:3:15",
+            "unknown upstream `app`",
+            "2 errors",
+        ] {
             assert!(report.contains(part), "{part} in {report}");
         }
         assert!(!report.contains('\u{1b}'), "no colours without a terminal");
@@ -240,29 +271,47 @@ fn a_warning_is_told_and_does_no_harm() {
     let report = stderr(&checked);
     assert!(report.contains("warning.kdl:1:9") && report.contains("1 warning"), "{report}");
     let json = output(&["check", "-c", file.path(), "--json"]);
-    assert!(code(&json) == 0 && stdout(&json).contains("\"code\":\"exposed\""), "{}", stdout(&json));
+    assert!(
+        code(&json) == 0 && stdout(&json).contains("\"code\":\"exposed\""),
+        "{}",
+        stdout(&json)
+    );
 }
 
 #[test]
 fn rights_that_a_configuration_needs_are_told() {
-    let file = Scratch::new("rights.kdl", "listen \"127.0.0.1:8080\" mark=7\nroute { respond 204; }\n");
+    let file =
+        Scratch::new("rights.kdl", "listen \"127.0.0.1:8080\" mark=7\nroute { respond 204; }\n");
     let json = output(&["check", "-c", file.path(), "--json"]);
-    assert!(code(&json) == 0 && stdout(&json).contains("\"capability\":\"CAP_NET_RAW\""), "{}", stdout(&json));
+    assert!(
+        code(&json) == 0 && stdout(&json).contains("\"capability\":\"CAP_NET_RAW\""),
+        "{}",
+        stdout(&json)
+    );
     // On a terminal it prints a line; programs use the code.
     assert_eq!(stdout(&output(&["check", "-c", file.path()])), "");
 }
 
 #[test]
 fn asking_when_nothing_runs_is_code_1_and_names_the_way_out() {
-    let nowhere = std::env::temp_dir().join(format!("weir-cli-{}-nowhere.sock", std::process::id()));
+    let nowhere =
+        std::env::temp_dir().join(format!("weir-cli-{}-nowhere.sock", std::process::id()));
     let nowhere = nowhere.to_str().unwrap();
-    for arguments in
-        [&["status"][..], &["status", "--json"], &["server", "drain", "app", "a:1"], &["status", "--wait=0"]]
-    {
+    for arguments in [
+        &["status"][..],
+        &["status", "--json"],
+        &["server", "drain", "app", "a:1"],
+        &["status", "--wait=0"],
+    ] {
         let refused = output(&[arguments, &["--admin", nowhere]].concat());
         assert_eq!((code(&refused), stdout(&refused)), (1, String::new()), "{arguments:?}");
         let said = stderr(&refused);
-        assert!(said.contains(nowhere) && said.contains("--admin PATH") && said.contains("is it running?"), "{said}");
+        assert!(
+            said.contains(nowhere)
+                && said.contains("--admin PATH")
+                && said.contains("is it running?"),
+            "{said}"
+        );
     }
 }
 
@@ -271,16 +320,25 @@ fn files_that_can_not_be_read_are_code_78() {
     for (path, part) in [("/does/not/exist.kdl", "No such file"), ("/", "directory")] {
         let refused = output(&["run", "-c", path]);
         assert_eq!(code(&refused), 78);
-        assert!(stderr(&refused).contains(path) && stderr(&refused).contains(part), "{}", stderr(&refused));
+        assert!(
+            stderr(&refused).contains(path) && stderr(&refused).contains(part),
+            "{}",
+            stderr(&refused)
+        );
     }
 }
 
 #[test]
 fn the_variable_names_the_file_and_the_flag_comes_first() {
     let file = Scratch::new("variable.kdl", GOOD);
-    let by_variable = weir().args(["check", "--print"]).env("WEIR_CONFIG", file.path()).output().unwrap();
+    let by_variable =
+        weir().args(["check", "--print"]).env("WEIR_CONFIG", file.path()).output().unwrap();
     assert_eq!(code(&by_variable), 0);
-    let both = weir().args(["check", "-c", file.path()]).env("WEIR_CONFIG", "/does/not/exist").output().unwrap();
+    let both = weir()
+        .args(["check", "-c", file.path()])
+        .env("WEIR_CONFIG", "/does/not/exist")
+        .output()
+        .unwrap();
     assert_eq!(code(&both), 0);
     let missing = weir().arg("check").env("WEIR_CONFIG", "/does/not/exist").output().unwrap();
     assert_eq!(code(&missing), 78);
@@ -368,13 +426,18 @@ fn a_taken_port_is_code_1_and_named() {
     let address = taken.local_addr().unwrap().to_string();
     let refused = output(&["reverse", "--listen", &address, "--to", "127.0.0.1:9"]);
     assert_eq!(code(&refused), 1);
-    assert!(stderr(&refused).contains(&address) && stderr(&refused).contains("uses this port"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains(&address) && stderr(&refused).contains("uses this port"),
+        "{}",
+        stderr(&refused)
+    );
 }
 
 #[test]
 fn a_second_weir_does_not_share_the_port_of_the_first() {
     let first = Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"]);
-    let refused = output(&["reverse", "--listen", &first.address.to_string(), "--to", "127.0.0.1:9"]);
+    let refused =
+        output(&["reverse", "--listen", &first.address.to_string(), "--to", "127.0.0.1:9"]);
     assert_eq!(code(&refused), 1);
     assert!(stderr(&refused).contains("uses this port"), "{}", stderr(&refused));
     first.end("INT");
@@ -391,14 +454,26 @@ fn an_address_of_another_machine_is_code_1() {
 #[test]
 fn a_privileged_port_is_code_77_and_names_the_capability() {
     // Only where the kernel would refuse: with setpriv even root can drop the capability.
-    let floor = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    let floor =
+        fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     if floor.trim().parse::<u16>().is_ok_and(|first| first <= 80) {
         eprintln!("skipped: this machine has no privileged ports");
         return;
     }
     let mut command = Command::new("setpriv");
-    command.args(["--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service", "--ambient-caps=-all", "--"]);
-    command.arg(env!("CARGO_BIN_EXE_weir")).args(["reverse", "--listen", "127.0.0.1:80", "--to", "127.0.0.1:9"]);
+    command.args([
+        "--bounding-set=-net_bind_service",
+        "--inh-caps=-net_bind_service",
+        "--ambient-caps=-all",
+        "--",
+    ]);
+    command.arg(env!("CARGO_BIN_EXE_weir")).args([
+        "reverse",
+        "--listen",
+        "127.0.0.1:80",
+        "--to",
+        "127.0.0.1:9",
+    ]);
     let Ok(refused) = command.stdin(Stdio::null()).output() else {
         eprintln!("skipped: no setpriv");
         return;
@@ -423,7 +498,11 @@ impl Running {
     fn start(arguments: &[&str]) -> Running {
         let mut command = weir();
         // Concurrent tests would use the same socket.
-        command.args(arguments).env("WEIR_ADMIN", "off").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .env("WEIR_ADMIN", "off")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -434,7 +513,8 @@ impl Running {
     }
 
     fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.unwrap().success());
     }
 
@@ -451,7 +531,9 @@ impl Running {
             self.errors.read_to_string(&mut said).unwrap();
             let status = self.child.wait().unwrap();
             sender.send(()).unwrap();
-            let matters = |line: &&str| !line.contains(" info weir: ") && !line.contains(" can't be reached: ");
+            let matters = |line: &&str| {
+                !line.contains(" info weir: ") && !line.contains(" can't be reached: ")
+            };
             let said: Vec<&str> = said.lines().filter(matters).collect();
             (status.code(), said.join("\n"))
         });
@@ -468,12 +550,30 @@ impl Running {
 #[test]
 fn one_line_says_what_runs_and_why() {
     for io in ["epoll", "auto"] {
-        let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--io", io, "--workers", "2"];
+        let arguments = [
+            "reverse",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            "127.0.0.1:9",
+            "--io",
+            io,
+            "--workers",
+            "2",
+        ];
         let running = Running::start(&arguments);
         let (time, rest) = running.line.split_once(' ').unwrap();
-        assert!(time.len() == "2026-11-24T18:44:17.123Z".len() && time.ends_with('Z'), "{}", running.line);
+        assert!(
+            time.len() == "2026-11-24T18:44:17.123Z".len() && time.ends_with('Z'),
+            "{}",
+            running.line
+        );
         assert!(rest.starts_with("info weir: "), "{}", running.line);
-        assert!(running.line.contains("epoll: ") || running.line.contains("io_uring: "), "{}", running.line);
+        assert!(
+            running.line.contains("epoll: ") || running.line.contains("io_uring: "),
+            "{}",
+            running.line
+        );
         assert!(running.line.contains("2 workers"), "{}", running.line);
         running.end("INT");
     }
@@ -482,7 +582,8 @@ fn one_line_says_what_runs_and_why() {
 #[test]
 fn an_idle_weir_ends_at_sigterm_and_at_sigint() {
     for signal in ["TERM", "INT"] {
-        let running = Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"]);
+        let running =
+            Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"]);
         let mut idle = running.connect();
         running.end(signal);
         assert!(matches!(idle.read(&mut [0; 8]), Ok(0) | Err(_)), "an idle connection is closed");
@@ -500,7 +601,15 @@ impl Unanswered {
     fn new() -> Unanswered {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap().to_string();
-        let weir = Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1"]);
+        let weir = Running::start(&[
+            "reverse",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            &to,
+            "--connections",
+            "1",
+        ]);
         let mut client = weir.connect();
         write!(client, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut server = patient(listener.accept().unwrap().0);
@@ -532,7 +641,8 @@ fn sigterm_lets_a_request_finish() {
 fn drain_with_one_connection(ends: bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap().to_string();
-    let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1", "--workers", "2"];
+    let arguments =
+        ["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1", "--workers", "2"];
     // However long a response takes.
     let weir = Running::start(&[&arguments[..], &["--connections-max", "1"]].concat());
     let mut clients: Vec<_> = (0..8).map(|_| weir.connect()).collect();
@@ -548,14 +658,19 @@ fn drain_with_one_connection(ends: bool) {
         let mut line = String::new();
         while line != "\r\n" {
             line.clear();
-            assert_ne!(server.read_line(&mut line).unwrap(), 0, "the connection ended before request {n}");
+            assert_ne!(
+                server.read_line(&mut line).unwrap(),
+                0,
+                "the connection ended before request {n}"
+            );
         }
         if n == 0 {
             weir.signal("TERM");
             eventually("nothing new is accepted", || TcpStream::connect(weir.address).is_err());
         }
         let connection = if ends { "Connection: close\r\n" } else { "" };
-        write!(server.get_mut(), "HTTP/1.1 200 OK\r\n{connection}Content-Length: 2\r\n\r\nok").unwrap();
+        write!(server.get_mut(), "HTTP/1.1 200 OK\r\n{connection}Content-Length: 2\r\n\r\nok")
+            .unwrap();
     }
     for mut client in clients {
         let mut answer = String::new();
@@ -584,7 +699,10 @@ fn a_second_sigterm_and_sigint_end_at_once() {
         request.drain();
         request.weir.signal(second);
         assert_eq!(request.weir.wait(), (Some(0), String::new()));
-        assert!(matches!(request.client.read(&mut [0; 8]), Ok(0) | Err(_)), "the request was given up");
+        assert!(
+            matches!(request.client.read(&mut [0; 8]), Ok(0) | Err(_)),
+            "the request was given up"
+        );
     }
 }
 

@@ -69,7 +69,8 @@ fn get(address: SocketAddr, fields: &str) -> String {
 #[test]
 fn the_demo_serves_through_the_proxy_shows_figures_and_ends_on_a_signal() {
     for io in ["epoll", "auto"] {
-        let mut demo = Weir::start(&["demo", "--listen", "127.0.0.1:0", "--clients", "0", "--io", io]);
+        let mut demo =
+            Weir::start(&["demo", "--listen", "127.0.0.1:0", "--clients", "0", "--io", io]);
         let page = address_in(&demo.line_with("look    http://"));
         let shown = get(page, "");
         assert!(shown.starts_with("HTTP/1.1 200 ") && shown.contains("text/html"), "{shown}");
@@ -87,7 +88,8 @@ fn the_demo_serves_through_the_proxy_shows_figures_and_ends_on_a_signal() {
 
 #[test]
 fn the_demo_ends_by_itself() {
-    let mut demo = Weir::start(&["demo", "--listen", "127.0.0.1:0", "--clients", "8", "--seconds", "2"]);
+    let mut demo =
+        Weir::start(&["demo", "--listen", "127.0.0.1:0", "--clients", "8", "--seconds", "2"]);
     assert!(demo.line_with("req/s").starts_with("pipelined "));
     let served = demo.line_with("requests served");
     assert!(!served.starts_with("weir demo: 0 "), "{served}");
@@ -129,7 +131,9 @@ fn run_bench_to_lines(name: &str, words: &[&str]) -> (String, Vec<serde_json::Va
     // Two tests may run the same experiment at the same time.
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}-{run}", std::process::id())));
+    let out = Directory(
+        std::env::temp_dir().join(format!("weir-lab-{name}-{}-{run}", std::process::id())),
+    );
     let directory = out.0.to_str().unwrap();
     let mut bench = Weir::start(&[&["bench", name, "--out", directory], words].concat());
     let scratch = format!("weir-bench-{}-", bench.child.id());
@@ -137,14 +141,19 @@ fn run_bench_to_lines(name: &str, words: &[&str]) -> (String, Vec<serde_json::Va
     let printed = printed.join("\n") + "\n";
     assert!(bench.child.wait().unwrap().success());
     let left = fs::read_dir(std::env::temp_dir()).unwrap().filter_map(Result::ok);
-    let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&scratch)).collect();
+    let left: Vec<_> =
+        left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&scratch)).collect();
     assert!(left.is_empty(), "configurations and logs are removed: {left:?}");
 
     assert_eq!(fs::read_to_string(out.0.join(format!("{name}.md"))).unwrap(), printed);
     let page = fs::read_to_string(out.0.join(format!("{name}.html"))).unwrap();
-    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n") && page.contains("<svg"), "{page}");
+    assert!(
+        page.starts_with("<!doctype html>") && page.ends_with("</html>\n") && page.contains("<svg"),
+        "{page}"
+    );
     let raw = fs::read_to_string(out.0.join(format!("{name}.jsonl"))).unwrap();
-    let lines: Vec<_> = raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
+    let lines: Vec<_> =
+        raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
     let machine = &lines[0];
     assert_eq!((&machine["kind"], &machine["experiment"]), (&"machine".into(), &name.into()));
     assert!(machine["cores"].as_u64().unwrap() > 0, "{machine}");
@@ -156,8 +165,10 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
     if !can_bench() {
         return;
     }
-    let words = ["--connections=8", "--requests=minimal", "--bodies=3k", "--contender=direct,nginx,weir"];
-    let (printed, lines) = run_bench_to_lines("sweep", &[&words[..], &["--rounds=1", "--seconds=1"]].concat());
+    let words =
+        ["--connections=8", "--requests=minimal", "--bodies=3k", "--contender=direct,nginx,weir"];
+    let (printed, lines) =
+        run_bench_to_lines("sweep", &[&words[..], &["--rounds=1", "--seconds=1"]].concat());
     let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     let records = of_kind("run");
     assert!(printed.contains("## c8-minimal-3kb: 8 connections, minimal, 3 KB\n"), "{printed}");
@@ -173,24 +184,39 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
         assert!((3072..4096).contains(&bytes), "a body and a head: {record}");
         let proxy_us = record["proxy_us"].as_f64().unwrap();
         assert_eq!(proxy_us > 0.0, record["contender"] != "direct", "{record}");
-        assert!(record["origin_us"].as_f64().unwrap() > 0.0 && record["generator_us"].as_f64().unwrap() > 0.0);
-        let counts = record["histogram"].as_array().unwrap().iter().map(|pair| pair[1].as_u64().unwrap());
+        assert!(
+            record["origin_us"].as_f64().unwrap() > 0.0
+                && record["generator_us"].as_f64().unwrap() > 0.0
+        );
+        let counts =
+            record["histogram"].as_array().unwrap().iter().map(|pair| pair[1].as_u64().unwrap());
         assert_eq!(counts.sum::<u64>(), record["requests"].as_u64().unwrap(), "{record}");
-        assert!(record["generator"].as_str().unwrap().contains(" bomb http://127.0.0.1:"), "{record}");
+        assert!(
+            record["generator"].as_str().unwrap().contains(" bomb http://127.0.0.1:"),
+            "{record}"
+        );
     }
     let machine = &lines[0];
     let version = format!("weir {}, commit ", env!("CARGO_PKG_VERSION"));
     assert!(machine["weir"].as_str().unwrap().starts_with(&version), "{machine}");
-    assert!(printed.contains("| mitigations | ") && printed.contains("| load before | "), "{printed}");
+    assert!(
+        printed.contains("| mitigations | ") && printed.contains("| load before | "),
+        "{printed}"
+    );
     let settings = of_kind("setting");
     let named: Vec<&str> = settings.iter().map(|setting| setting["of"].as_str().unwrap()).collect();
     assert_eq!(named, ["origin", "nginx", "weir"], "{settings:?}");
-    for (setting, expected) in settings.iter().zip(["open_file_cache", "proxy_pass http://app;", "queue-size"]) {
+    for (setting, expected) in
+        settings.iter().zip(["open_file_cache", "proxy_pass http://app;", "queue-size"])
+    {
         let text = setting["configurations"][0].as_str().unwrap();
         assert!(text.contains(expected), "{setting}");
         assert!(printed.contains(text.trim_end()), "whole: {printed}");
     }
-    let rate = of_kind("median").into_iter().find(|line| line["contender"] == "weir" && line["of"] == "rate").unwrap();
+    let rate = of_kind("median")
+        .into_iter()
+        .find(|line| line["contender"] == "weir" && line["of"] == "rate")
+        .unwrap();
     assert_eq!((&rate["median"], &rate["rounds"]), (&records[2]["rate"], &1.into()), "{rate}");
     // The origin sees the generator's connections, and the few that weir makes when it needs them.
     assert!(records[0]["upstream_connections"].as_u64().unwrap() >= 8, "{}", records[0]);
@@ -208,8 +234,10 @@ fn run_in_namespaces(name: &str, words: &[&str]) -> Option<(String, Vec<serde_js
         return None;
     }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
-    let mut bench = Weir::start(&[&["bench", name, "--out", out.0.to_str().unwrap()][..], words].concat());
+    let out =
+        Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
+    let mut bench =
+        Weir::start(&[&["bench", name, "--out", out.0.to_str().unwrap()][..], words].concat());
     let printed = bench.lines.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n");
     assert!(bench.child.wait().unwrap().success(), "{printed}");
     if let Some((_, why)) = printed.split_once(" | not run: ") {
@@ -223,22 +251,36 @@ fn run_in_namespaces(name: &str, words: &[&str]) -> Option<(String, Vec<serde_js
 #[test]
 fn a_slow_link_that_loses_packets_is_what_its_title_says() {
     // Most kernels have it as a module that is not loaded.
-    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+    let allowed =
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
     if !allowed.split_whitespace().any(|name| name == "bbr") {
         return eprintln!(
             "skipped: bbr is not among the congestion controls that all may use (tcp_allowed_congestion_control)"
         );
     }
-    let words = ["--only=large-40ms-1,small-40ms-1", "--contender=direct-bbr,weir-bbr", "--rounds=1", "--seconds=2"];
+    let words = [
+        "--only=large-40ms-1,small-40ms-1",
+        "--contender=direct-bbr,weir-bbr",
+        "--rounds=1",
+        "--seconds=2",
+    ];
     let Some((printed, lines)) = run_in_namespaces("wan", &words) else { return };
     let records: Vec<_> = lines.iter().filter(|line| line["kind"] == "run").collect();
     assert_eq!(records.len(), 4, "{printed}");
     for record in records {
         let carried = &record["wan"];
         let of = |way: &str, what: &str| carried[way][what].as_u64().unwrap();
-        assert!(of("to_clients", "packets") > of("to_clients", "lost") && of("to_servers", "packets") > 0, "{record}");
+        assert!(
+            of("to_clients", "packets") > of("to_clients", "lost")
+                && of("to_servers", "packets") > 0,
+            "{record}"
+        );
         assert_eq!(record["errors"], serde_json::json!({}), "{record}");
-        assert_eq!(record["proxy_us"].as_f64().unwrap() > 0.0, record["contender"] == "weir-bbr", "{record}");
+        assert_eq!(
+            record["proxy_us"].as_f64().unwrap() > 0.0,
+            record["contender"] == "weir-bbr",
+            "{record}"
+        );
         if record["cell"] == "large-40ms-1" {
             let rate = record["rate"].as_f64().unwrap();
             assert!(rate > 0.0 && rate <= 20e6 / 8.0, "no more than the link carries: {record}");
@@ -249,25 +291,32 @@ fn a_slow_link_that_loses_packets_is_what_its_title_says() {
             assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
         }
     }
-    let set = |of: &str| lines.iter().find(|line| line["kind"] == "setting" && line["of"] == of).unwrap().to_string();
+    let set = |of: &str| {
+        lines.iter().find(|line| line["kind"] == "setting" && line["of"] == of).unwrap().to_string()
+    };
     assert!(set("weir-bbr").contains(r#"congestion=\"bbr\""#), "{}", set("weir-bbr"));
     assert!(
-        printed.contains("| rate / bbr end to end |") && printed.contains("| p99 / cubic end to end |"),
+        printed.contains("| rate / bbr end to end |")
+            && printed.contains("| p99 / cubic end to end |"),
         "{printed}"
     );
 }
 
 #[test]
 fn who_stands_on_a_router_is_compared_with_nobody() {
-    let contenders =
-        if is_installed("haproxy") { "--contender=weir-through,haproxy-through" } else { "--contender=weir-through" };
+    let contenders = if is_installed("haproxy") {
+        "--contender=weir-through,haproxy-through"
+    } else {
+        "--contender=weir-through"
+    };
     let words = ["--only=closed-8k,half-8k", contenders, "--rounds=1", "--seconds=1"];
     let Some((printed, lines)) = run_in_namespaces("pep", &words) else { return };
     let records: Vec<_> = lines.iter().filter(|line| line["kind"] == "run").collect();
     assert!(records.len() >= 4, "{printed}");
     for record in records {
         assert_eq!(record["errors"], serde_json::json!({}), "{record}");
-        let (requests, bytes) = (record["requests"].as_u64().unwrap(), record["bytes"].as_u64().unwrap());
+        let (requests, bytes) =
+            (record["requests"].as_u64().unwrap(), record["bytes"].as_u64().unwrap());
         assert!(requests > 0 && bytes / requests >= 8 << 10, "{record}");
         let is_routed = record["contender"] == "routed";
         // A contender that gets no packets does no work.
@@ -281,9 +330,13 @@ fn who_stands_on_a_router_is_compared_with_nobody() {
 
 #[test]
 fn ways_through_a_router_are_what_they_are_called() {
-    let words = ["--only=tproxy-half-8k,hooks-half-8k,v6-half-8k,far-8k", "--rounds=1", "--seconds=1"];
+    let words =
+        ["--only=tproxy-half-8k,hooks-half-8k,v6-half-8k,far-8k", "--rounds=1", "--seconds=1"];
     let contenders = "--contender=weir-through,weir-intercept,weir-intercept-syn";
-    let Some((printed, lines)) = run_in_namespaces("pep", &[&words[..], &[contenders]].concat()) else { return };
+    let Some((printed, lines)) = run_in_namespaces("pep", &[&words[..], &[contenders]].concat())
+    else {
+        return;
+    };
     let records: Vec<_> = lines.iter().filter(|line| line["kind"] == "run").collect();
     for cell in ["tproxy-half-8k", "hooks-half-8k", "v6-half-8k", "far-8k"] {
         let of_cell = || records.iter().filter(|record| record["cell"] == cell);
@@ -312,14 +365,20 @@ fn attackers_are_blocked_and_users_are_not() {
     let Some((printed, mut records)) = run_in_namespaces("block", &words) else { return };
     records.retain(|line| line["kind"] == "run");
     let blocked = |at: usize| &records[at]["blocked"];
-    assert_eq!((&blocked(0)["blocked"], &blocked(0)["allowed"]), (&serde_json::json!({}), &serde_json::Value::Null));
+    assert_eq!(
+        (&blocked(0)["blocked"], &blocked(0)["allowed"]),
+        (&serde_json::json!({}), &serde_json::Value::Null)
+    );
     // 20 attackers, 20 requests of each at once and 2 a second.
     let served = blocked(1)["served"].as_u64().unwrap();
     assert!((1..=20 * (20 + 2)).contains(&served), "{}", records[1]);
     assert!(blocked(1)["blocked"]["429"].as_u64().unwrap() > served, "{}", records[1]);
     assert_eq!(blocked(1)["users_blocked"], 0, "{}", records[1]);
     assert!(records[1]["requests"].as_u64().unwrap() > 0, "{}", records[1]);
-    assert!(printed.contains("| 429: users' requests that were turned away | ≤ 0.00 | 0.00 | pass |"), "{printed}");
+    assert!(
+        printed.contains("| 429: users' requests that were turned away | ≤ 0.00 | 0.00 | pass |"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -332,7 +391,10 @@ fn both_generators_are_asked_what_a_stall_did_to_them() {
     let of = |name: &str| records.iter().find(|record| record["contender"] == name).unwrap();
     let (wrk, bomb) = (of("wrk"), of("bomb"));
     for record in [wrk, bomb] {
-        assert!(record["latency"]["max_us"].as_u64().unwrap() > 900_000, "it stood still: {record}");
+        assert!(
+            record["latency"]["max_us"].as_u64().unwrap() > 900_000,
+            "it stood still: {record}"
+        );
     }
     // A hundredth of 10,000 requests that were due within a second of standstill waited for nearly all of it.
     let p99_us = |of: &serde_json::Value| of["p99_us"].as_u64().unwrap();
@@ -345,15 +407,25 @@ fn both_generators_are_asked_what_a_stall_did_to_them() {
 fn servers_die_and_freeze_on_time_and_no_post_comes_twice() {
     let words = ["--only=killed,frozen", "--contender=weir", "--rounds=1", "--seconds=3"];
     let (printed, records) = run_bench("failover", &words);
-    assert!(printed.contains("## killed: ") && printed.contains("| POSTs answered 2xx |"), "{printed}");
+    assert!(
+        printed.contains("## killed: ") && printed.contains("| POSTs answered 2xx |"),
+        "{printed}"
+    );
     let cells: Vec<&str> = records.iter().map(|record| record["cell"].as_str().unwrap()).collect();
     assert_eq!(cells, ["killed", "frozen"]);
     for record in &records {
         let run = &record["failover"];
-        assert_eq!((&run["reads"]["offered"], &run["writes"]["offered"]), (&6000.into(), &600.into()), "{run}");
+        assert_eq!(
+            (&run["reads"]["offered"], &run["writes"]["offered"]),
+            (&6000.into(), &600.into()),
+            "{run}"
+        );
         assert!(run["reads"]["good"].as_u64().unwrap() > 3000, "{run}");
         assert_eq!(run["writes_twice"], 0, "{run}");
-        assert!(run["writes_reached"].as_u64().unwrap() >= run["writes"]["good"].as_u64().unwrap(), "{run}");
+        assert!(
+            run["writes_reached"].as_u64().unwrap() >= run["writes"]["good"].as_u64().unwrap(),
+            "{run}"
+        );
         let seconds = run["timeline"].as_array().unwrap();
         let good: u64 = seconds.iter().map(|second| second["good"].as_u64().unwrap()).sum();
         assert_eq!(record["requests"], good, "{run}");
@@ -365,7 +437,10 @@ fn servers_die_and_freeze_on_time_and_no_post_comes_twice() {
             _ => assert!(words == ["frozen", "thawed"] && same, "{run}"),
         }
         for event in events {
-            assert!(!Path::new("/proc").join(event["process"].to_string()).exists(), "left behind: {event}");
+            assert!(
+                !Path::new("/proc").join(event["process"].to_string()).exists(),
+                "left behind: {event}"
+            );
         }
     }
 }
@@ -400,7 +475,8 @@ fn the_probe_asks_a_server_whose_workers_are_all_busy() {
         let (requests, slow) = (run["requests"].as_u64().unwrap(), run["slow"].as_u64().unwrap());
         assert!((2..=190).contains(&requests) && slow <= requests && run["failed"] == 0, "{run}");
         assert!(record["latency"]["p50_us"].as_u64().unwrap() > 0, "{record}");
-        let busy: Vec<f64> = run["busy"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).collect();
+        let busy: Vec<f64> =
+            run["busy"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).collect();
         let answered = run["load_answered"].as_u64().unwrap();
         match record["cell"].as_str() {
             Some("idle") => assert!(answered == 0 && busy[1] < 0.1, "{run}"),
@@ -421,23 +497,35 @@ fn fast_requests_are_told_from_slow_ones_beside_them() {
         assert!(answered > 0 && late <= answered, "{run}");
         // Whatever the machine does meanwhile, 25 ms responses are later than 20 ms, and are not those of the row.
         let slow = &run["beside"][0];
-        assert!(slow["rate"].as_f64().unwrap() > 0.0 && slow["latency"]["max_us"].as_u64().unwrap() > 20_000, "{run}");
+        assert!(
+            slow["rate"].as_f64().unwrap() > 0.0
+                && slow["latency"]["max_us"].as_u64().unwrap() > 20_000,
+            "{run}"
+        );
         assert!(record["requests"].as_u64().unwrap() > answered, "{record}");
     }
     let twice = &of("twice")["mixed"];
-    assert_eq!((twice["twice"].as_u64(), twice["numbered"].as_u64() > Some(1000)), (Some(0), true), "{twice}");
+    assert_eq!(
+        (twice["twice"].as_u64(), twice["numbered"].as_u64() > Some(1000)),
+        (Some(0), true),
+        "{twice}"
+    );
     assert!(of("beside-8")["mixed"]["twice"].is_null(), "its requests have no numbers");
     assert!(of("prefork")["upstream_connections"].as_u64().unwrap() > 0, "{records:?}");
 }
 
 #[test]
 fn all_clients_are_counted_at_one_worker_or_another() {
-    let contenders = if is_installed("nginx") { "--contender=nginx-shared,weir" } else { "--contender=weir" };
-    let (printed, records) = run_bench("ladder", &["--only=bursts", contenders, "--rounds=1", "--seconds=1"]);
+    let contenders =
+        if is_installed("nginx") { "--contender=nginx-shared,weir" } else { "--contender=weir" };
+    let (printed, records) =
+        run_bench("ladder", &["--only=bursts", contenders, "--rounds=1", "--seconds=1"]);
     assert!(printed.contains("| connections: most / least |"), "{printed}");
     assert!(!records.is_empty());
     for record in &records {
-        let of = |what: &str| record["ladder"][what].as_array().unwrap().iter().map(|count| count.as_u64().unwrap());
+        let of = |what: &str| {
+            record["ladder"][what].as_array().unwrap().iter().map(|count| count.as_u64().unwrap())
+        };
         let cores = std::thread::available_parallelism().unwrap().get();
         assert_eq!((of("connections").count(), of("cpu_us").count()), (cores, cores), "{record}");
         // Late are clients without a response within half a second; on a busy machine some are.
@@ -446,29 +534,42 @@ fn all_clients_are_counted_at_one_worker_or_another() {
         // And some are not accepted yet.
         let accepted = of("connections").sum::<u64>();
         assert!(connected > 1000 && accepted <= connected && accepted * 2 > connected, "{record}");
-        assert!(of("cpu_us").sum::<u64>() > 0 && record["requests"].as_u64().unwrap() > 0, "{record}");
+        assert!(
+            of("cpu_us").sum::<u64>() > 0 && record["requests"].as_u64().unwrap() > 0,
+            "{record}"
+        );
     }
 }
 
 #[test]
 fn a_core_is_taken_from_workers_and_not_from_clients() {
-    let (printed, records) = run_bench("taken-core", &["--contender=direct,weir", "--rounds=1", "--seconds=1"]);
+    let (printed, records) =
+        run_bench("taken-core", &["--contender=direct,weir", "--rounds=1", "--seconds=1"]);
     if let Some((_, why)) = printed.split_once(" | not run: ") {
         return eprintln!("skipped: {}", why.lines().next().unwrap_or_default());
     }
     assert_eq!(records.len(), 2, "{printed}");
     for record in &records {
-        assert!(record["taken"]["times"].as_u64().unwrap() > 0 && record["taken"]["share"].as_f64().unwrap() > 0.0);
+        assert!(
+            record["taken"]["times"].as_u64().unwrap() > 0
+                && record["taken"]["share"].as_f64().unwrap() > 0.0
+        );
         assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
         assert_eq!(record["errors"], serde_json::json!({}), "{record}");
-        assert_eq!(record["proxy_us"].as_f64().unwrap() > 0.0, record["contender"] == "weir", "{record}");
+        assert_eq!(
+            record["proxy_us"].as_f64().unwrap() > 0.0,
+            record["contender"] == "weir",
+            "{record}"
+        );
     }
 }
 
 #[test]
 fn nobody_is_lost_while_a_configuration_is_taken_into_force() {
-    let contenders: Vec<&str> = ["nginx", "haproxy"].into_iter().filter(|name| is_installed(name)).collect();
-    let words = format!("--contender={}", [&contenders[..], &["weir-hash", "weir"]].concat().join(","));
+    let contenders: Vec<&str> =
+        ["nginx", "haproxy"].into_iter().filter(|name| is_installed(name)).collect();
+    let words =
+        format!("--contender={}", [&contenders[..], &["weir-hash", "weir"]].concat().join(","));
     let (printed, records) = run_bench("reload", &[&words, "--rounds=1", "--seconds=3"]);
     assert_eq!(records.len(), contenders.len() + 2, "{printed}");
     for record in &records {
@@ -488,21 +589,34 @@ fn a_tunnel_is_filled_both_ways_and_idle_ones_are_weighed() {
     };
     let words = ["--only=tunnel,tunnel-up,tunnel-idle", contenders, "--rounds=1", "--seconds=1"];
     let (printed, records) = run_bench("forward", &words);
-    assert!(printed.contains("| CPU s/GB: proxy |") && printed.contains("| bytes for each tunnel |"), "{printed}");
-    assert!(printed.contains("| full tunnel: rate against HAProxy with splice | ≥ 1.00 | "), "{printed}");
-    let of = |cell: &str| records.iter().filter(|record| record["cell"] == cell).collect::<Vec<_>>();
+    assert!(
+        printed.contains("| CPU s/GB: proxy |") && printed.contains("| bytes for each tunnel |"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("| full tunnel: rate against HAProxy with splice | ≥ 1.00 | "),
+        "{printed}"
+    );
+    let of =
+        |cell: &str| records.iter().filter(|record| record["cell"] == cell).collect::<Vec<_>>();
     let (down, up, idle) = (of("tunnel"), of("tunnel-up"), of("tunnel-idle"));
     assert!(down.len() >= 3 && up.len() == down.len() && idle.len() >= 2, "{printed}");
     // Bytes lost on the way, or a tunnel that ended early, would be an error.
     assert!(records.iter().all(|record| record["errors"] == serde_json::json!({})), "{printed}");
     for record in down.iter().chain(&up) {
-        assert!(record["bytes"].as_u64().unwrap() > 0 && record["rate"].as_f64().unwrap() > 0.0, "{record}");
+        assert!(
+            record["bytes"].as_u64().unwrap() > 0 && record["rate"].as_f64().unwrap() > 0.0,
+            "{record}"
+        );
         assert!(record["generator_us"].as_f64().unwrap() > 0.0, "{record}");
         let proxy_us = record["proxy_us"].as_f64().unwrap();
         assert_eq!(proxy_us > 0.0, record["contender"] != "direct", "{record}");
     }
     for record in idle {
-        assert!((100.0..20_000.0).contains(&record["bytes_per_connection"].as_f64().unwrap()), "{record}");
+        assert!(
+            (100.0..20_000.0).contains(&record["bytes_per_connection"].as_f64().unwrap()),
+            "{record}"
+        );
     }
 }
 
@@ -515,14 +629,28 @@ fn all_are_asked_by_http_2_and_who_stalls_is_seen_beside_honest_clients() {
         true => "--contender=nginx,haproxy,weir,weir-http1,weir-alone",
         false => "--contender=nginx,weir,weir-http1,weir-alone",
     };
-    let words = ["--only=tls-64x10,h2c-64x10,idle-http2,stalled", contenders, "--quick", "--rounds=1", "--seconds=1"];
+    let words = [
+        "--only=tls-64x10,h2c-64x10,idle-http2,stalled",
+        contenders,
+        "--quick",
+        "--rounds=1",
+        "--seconds=1",
+    ];
     let (printed, records) = run_bench("http2", &words);
-    assert!(printed.contains("| TLS library |") && printed.contains("| CPU / HTTP/1.1 |"), "{printed}");
-    assert!(printed.contains("| p99 / alone |") && printed.contains("resident memory at its highest, MB"), "{printed}");
+    assert!(
+        printed.contains("| TLS library |") && printed.contains("| CPU / HTTP/1.1 |"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("| p99 / alone |")
+            && printed.contains("resident memory at its highest, MB"),
+        "{printed}"
+    );
     assert!(printed.contains("against HTTP/1.1 on 64 connections | ≤ 1.15 | "), "{printed}");
     // A contender that lacks the protocol, or ends a connection, would have errors.
     assert!(
-        records.len() >= 7 && records.iter().all(|record| record["errors"] == serde_json::json!({})),
+        records.len() >= 7
+            && records.iter().all(|record| record["errors"] == serde_json::json!({})),
         "{records:?}"
     );
     for record in &records {
@@ -530,8 +658,12 @@ fn all_are_asked_by_http_2_and_who_stalls_is_seen_beside_honest_clients() {
         assert!(requests > 0, "{record}");
         match record["cell"].as_str() {
             // Its header table alone has 4 KiB.
-            Some("idle-http2") => assert!(record["bytes_per_connection"].as_f64().unwrap() > 4000.0, "{record}"),
-            Some("stalled") if record["contender"] == "weir-alone" => assert!(record["stalled"].is_null(), "{record}"),
+            Some("idle-http2") => {
+                assert!(record["bytes_per_connection"].as_f64().unwrap() > 4000.0, "{record}")
+            }
+            Some("stalled") if record["contender"] == "weir-alone" => {
+                assert!(record["stalled"].is_null(), "{record}")
+            }
             Some("stalled") => assert!(record["stalled"]["open"].as_u64().unwrap() > 0, "{record}"),
             Some("tls-64x10") => assert!(record["handshakes"].is_object(), "{record}"),
             _ => assert!(record["handshakes"].is_null(), "{record}"),
@@ -558,7 +690,8 @@ fn what_cannot_be_measured_is_said_before_anything_starts() {
         (&["targets", "--program=nginx=/no/nginx"], "/no/nginx is not a file"),
     ];
     for (words, expected) in cases {
-        let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("bench").args(*words).output().unwrap();
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_weir")).arg("bench").args(*words).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains(expected), "{words:?}: {said}");
         assert!(matches!(output.status.code(), Some(1 | 2)), "{words:?}");
@@ -577,17 +710,34 @@ fn a_bench_keeps_what_it_made_and_takes_the_program_that_it_was_given() {
     let installed = installed.into_iter().find(|path| Path::new(path).exists()).expect("nginx");
     let own = out.0.join("own-nginx");
     std::os::unix::fs::symlink(installed, &own).unwrap();
-    let (directory, program) = (out.0.to_str().unwrap(), format!("--program=nginx={}", own.display()));
-    let words = ["bench", "targets", "--out", directory, "--keep", &program, "--only=c64", "--contender=nginx,weir"];
+    let (directory, program) =
+        (out.0.to_str().unwrap(), format!("--program=nginx={}", own.display()));
+    let words = [
+        "bench",
+        "targets",
+        "--out",
+        directory,
+        "--keep",
+        &program,
+        "--only=c64",
+        "--contender=nginx,weir",
+    ];
     let mut bench = Weir::start(&[&words[..], &["--rounds=1", "--seconds=1"]].concat());
     let printed = bench.lines.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n");
     assert!(bench.child.wait().unwrap().success(), "{printed}");
     assert!(printed.contains(&format!("({})", own.display())), "{printed}");
     assert!(printed.contains(&format!("\n$ {} -p ", own.display())), "its command line: {printed}");
     let kept = out.0.join("targets.work/c64");
-    let read = |name: &str| fs::read_to_string(kept.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    assert!(read("nginx.conf").contains("proxy_pass") && read("origin.conf").contains("open_file_cache"));
-    assert!(read("weir.0.kdl").contains("upstream \"app\"") && read("weir.0.log").contains("weir: "));
+    let read = |name: &str| {
+        fs::read_to_string(kept.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    assert!(
+        read("nginx.conf").contains("proxy_pass")
+            && read("origin.conf").contains("open_file_cache")
+    );
+    assert!(
+        read("weir.0.kdl").contains("upstream \"app\"") && read("weir.0.log").contains("weir: ")
+    );
     for name in ["nginx.1.bomb.jsonl", "weir.1.bomb.jsonl"] {
         assert!(read(name).contains("\"kind\":\"second\""), "{name}");
     }
@@ -602,25 +752,35 @@ fn a_bench_says_which_settings_a_rival_got() {
     }
     let words = ["--quick", "--only=c64", "--contender=haproxy,weir", "--rounds=1", "--seconds=1"];
     let (printed, lines) = run_bench_to_lines("targets", &words);
-    let told = printed.lines().find(|line| line.starts_with("- haproxy has `tune.pool-low-fd-ratio "));
+    let told =
+        printed.lines().find(|line| line.starts_with("- haproxy has `tune.pool-low-fd-ratio "));
     let told = told.unwrap_or_else(|| panic!("{printed}"));
     assert!(told.contains(" µs a request in a short sweep (tune.pool-low-fd-ratio "), "{told}");
     let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     let sweeps = of_kind("sweep");
     assert_eq!(sweeps.len(), 1, "weir has its defaults: {sweeps:?}");
-    let (tried, chosen) = (sweeps[0]["tried"].as_array().unwrap(), sweeps[0]["chosen"].as_u64().unwrap());
+    let (tried, chosen) =
+        (sweeps[0]["tried"].as_array().unwrap(), sweeps[0]["chosen"].as_u64().unwrap());
     assert!(tried.len() == 2 && chosen < 2 && sweeps[0]["cells"][0] == "c64", "{sweeps:?}");
-    assert!(tried.iter().all(|one| one["cpu_us"][0].as_f64().is_some_and(|us| us > 0.0)), "{sweeps:?}");
+    assert!(
+        tried.iter().all(|one| one["cpu_us"][0].as_f64().is_some_and(|us| us > 0.0)),
+        "{sweeps:?}"
+    );
     // The contender runs with the chosen setting.
     let settings = of_kind("setting");
-    let of_haproxy = settings.iter().find(|setting| setting["of"] == "haproxy").expect("how it is set").to_string();
+    let of_haproxy = settings
+        .iter()
+        .find(|setting| setting["of"] == "haproxy")
+        .expect("how it is set")
+        .to_string();
     assert_eq!(of_haproxy.contains("tune.pool-low-fd-ratio 90"), chosen == 1, "{of_haproxy}");
 }
 
 /// Sends a signal to a bench after this was written. Returns standard output, standard error, its exit code, and its
 /// page.
 fn interrupted(name: &str, words: &[&str], once: &str) -> (String, String, Option<i32>, String) {
-    let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
+    let out =
+        Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["bench", "targets", "--out", out.0.to_str().unwrap()]).args(words);
     let mut bench = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -652,7 +812,11 @@ fn an_interrupted_bench_shows_whole_rounds_and_decides_nothing() {
     assert!(printed.contains("Partial: stopped in `c64`"), "{printed}");
     // On a slow machine the second round was also complete before the signal came.
     let whole = said.lines().filter(|line| line.contains(" weir ")).count();
-    let expected = if whole == 1 { "One round: no".to_owned() } else { format!("Medians of {whole} rounds; ") };
+    let expected = if whole == 1 {
+        "One round: no".to_owned()
+    } else {
+        format!("Medians of {whole} rounds; ")
+    };
     assert!((1..9).contains(&whole) && printed.contains(&expected), "{whole}: {printed}");
     assert!(printed.contains("in a partial run") && !printed.contains("| pass |"), "{printed}");
     assert!(page.contains("A partial run decides nothing") && !page.contains(" are met"), "{page}");
@@ -665,7 +829,15 @@ fn an_interrupted_bench_ends_its_processes() {
     }
     let out = Directory(std::env::temp_dir().join(format!("weir-lab-stop-{}", std::process::id())));
     let directory = out.0.to_str().unwrap();
-    let long = ["targets", "--rounds=9", "--seconds=60", "--out", directory, "--only=c64", "--contender=weir"];
+    let long = [
+        "targets",
+        "--rounds=9",
+        "--seconds=60",
+        "--out",
+        directory,
+        "--only=c64",
+        "--contender=weir",
+    ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let mut bench = command.arg("bench").args(long).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = BufReader::new(bench.stderr.take().unwrap());

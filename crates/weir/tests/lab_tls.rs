@@ -29,7 +29,8 @@ fn text(bytes: &[u8]) -> String {
 /// Returns the last line of a program's output.
 fn last_json(output: &Output) -> Value {
     let shown = text(&output.stdout);
-    let line = shown.lines().last().unwrap_or_else(|| panic!("nothing printed: {}", text(&output.stderr)));
+    let line =
+        shown.lines().last().unwrap_or_else(|| panic!("nothing printed: {}", text(&output.stderr)));
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
@@ -62,7 +63,10 @@ struct Server {
 
 impl Server {
     fn origin(words: &[&str]) -> Server {
-        let mut child = weir(&["origin", "--listen", "127.0.0.1:0", "--json"]).args(words).spawn().expect("the binary");
+        let mut child = weir(&["origin", "--listen", "127.0.0.1:0", "--json"])
+            .args(words)
+            .spawn()
+            .expect("the binary");
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut line).expect("text");
         let address = line.trim().rsplit(' ').next().and_then(|word| word.parse().ok());
@@ -93,20 +97,52 @@ const DRIVERS: [&str; 2] = ["epoll", "auto"];
 
 #[test]
 fn an_origin_with_a_certificate_is_asked_by_who_trusts_it() {
-    let made = Certificate::make(KeyKind::Rsa2048, &["localhost".to_owned()]).expect("a certificate");
-    let (certificate, key) = (Scratch::with("own.pem", &made.certificate), Scratch::with("own.key", &made.key));
+    let made =
+        Certificate::make(KeyKind::Rsa2048, &["localhost".to_owned()]).expect("a certificate");
+    let (certificate, key) =
+        (Scratch::with("own.pem", &made.certificate), Scratch::with("own.key", &made.key));
     for io in DRIVERS {
-        let origin = Server::origin(&["--tls", "--cert", certificate.path(), "--key", key.path(), "--io", io]);
+        let origin = Server::origin(&[
+            "--tls",
+            "--cert",
+            certificate.path(),
+            "--key",
+            key.path(),
+            "--io",
+            io,
+        ]);
         let port = origin.address.port();
         let url = format!("https://localhost:{port}/?size=100000");
-        let words = ["bomb", &url, "--cacert", certificate.path(), "--json", "--io", io, "-c", "3", "-n", "60"];
+        let words = [
+            "bomb",
+            &url,
+            "--cacert",
+            certificate.path(),
+            "--json",
+            "--io",
+            io,
+            "-c",
+            "3",
+            "-n",
+            "60",
+        ];
         let told = run(&words);
         assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
         let summary = last_json(&told);
         let total = &summary["total"];
         assert_eq!(total["requests"]["answered"], 60, "{summary}");
         assert_eq!(total["handshakes"]["full"], total["connections"]["established"], "{summary}");
-        let probed = run(&["probe", &url, "--cacert", certificate.path(), "--json", "-n", "5", "--pause", "0"]);
+        let probed = run(&[
+            "probe",
+            &url,
+            "--cacert",
+            certificate.path(),
+            "--json",
+            "-n",
+            "5",
+            "--pause",
+            "0",
+        ]);
         let summary = last_json(&probed);
         assert_eq!(
             (&summary["answered"], &summary["latency"]["handshake"]["count"]),
@@ -116,21 +152,26 @@ fn an_origin_with_a_certificate_is_asked_by_who_trusts_it() {
 
         // The name is not that of the certificate, which is not trusted either.
         let other = format!("https://127.0.0.1:{port}/");
-        for (words, why) in
-            [(vec!["bomb", &other, "--cacert", certificate.path()], "wrong-name"), (vec!["bomb", &url], "unknown-ca")]
-        {
+        for (words, why) in [
+            (vec!["bomb", &other, "--cacert", certificate.path()], "wrong-name"),
+            (vec!["bomb", &url], "unknown-ca"),
+        ] {
             let told = run(&[&words[..], &["--io", io, "-c", "1", "-n", "5"]].concat());
             let (shown, said) = (text(&told.stdout), text(&told.stderr));
             assert_eq!(told.status.code(), Some(1), "{shown}{said}");
             assert!(
-                shown.contains(&format!("failed: {why}")) && said.contains("no connection succeeded"),
+                shown.contains(&format!("failed: {why}"))
+                    && said.contains("no connection succeeded"),
                 "{shown}{said}"
             );
         }
         let probed = run(&["probe", &url, "-n", "2", "--pause", "0"]);
         assert_eq!(probed.status.code(), Some(1));
         let shown = text(&probed.stdout);
-        assert!(shown.contains("failed: tls in handshake") && shown.contains("UnknownIssuer"), "{shown}");
+        assert!(
+            shown.contains("failed: tls in handshake") && shown.contains("UnknownIssuer"),
+            "{shown}"
+        );
 
         let end = origin.end();
         assert_eq!((&end["requests"], &end["resumed"]), (&65.into(), &0.into()), "{end}");
@@ -143,12 +184,23 @@ fn handshakes_are_counted_by_what_became_of_them() {
     for io in DRIVERS {
         let origin = Server::origin(&["--tls", "--io", io]);
         let url = origin.url();
-        let each = ["bomb", &url, "-k", "--json", "--io", io, "-c", "2", "-n", "40", "--close-every", "1"];
+        let each =
+            ["bomb", &url, "-k", "--json", "--io", io, "-c", "2", "-n", "40", "--close-every", "1"];
         let summary = last_json(&run(&each));
         let made = summary["total"]["connections"]["established"].as_u64().expect("a number");
-        assert!(made >= 40 && summary["total"]["handshakes"] == serde_json::json!({ "full": made }), "{summary}");
-        let more =
-            ["--tls-resume", "--tls-version", "1.3", "--tls-suite", "TLS_AES_128_GCM_SHA256", "--tls-group", "X25519"];
+        assert!(
+            made >= 40 && summary["total"]["handshakes"] == serde_json::json!({ "full": made }),
+            "{summary}"
+        );
+        let more = [
+            "--tls-resume",
+            "--tls-version",
+            "1.3",
+            "--tls-suite",
+            "TLS_AES_128_GCM_SHA256",
+            "--tls-group",
+            "X25519",
+        ];
         let summary = last_json(&run(&[&each[..], &more].concat()));
         let resumed = summary["total"]["handshakes"]["resumed"].as_u64().expect("some were");
         assert!(resumed >= 30, "{summary}");
@@ -161,16 +213,24 @@ fn handshakes_are_counted_by_what_became_of_them() {
 #[test]
 fn the_demo_serves_over_tls() {
     for io in DRIVERS {
-        let mut child = weir(&["demo", "--tls", "--clients", "0", "--listen", "127.0.0.1:0", "--io", io])
-            .spawn()
-            .expect("the binary");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-        let line = lines.find(|line| line.contains("curl -k --http2 -i https://")).expect("it says how to ask it");
-        let address = line.rsplit("https://").next().and_then(|rest| rest.trim_end_matches('/').parse().ok());
+        let mut child =
+            weir(&["demo", "--tls", "--clients", "0", "--listen", "127.0.0.1:0", "--io", io])
+                .spawn()
+                .expect("the binary");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped"))
+            .lines()
+            .map(|line| line.expect("text"));
+        let line = lines
+            .find(|line| line.contains("curl -k --http2 -i https://"))
+            .expect("it says how to ask it");
+        let address =
+            line.rsplit("https://").next().and_then(|rest| rest.trim_end_matches('/').parse().ok());
         let demo = Server { child, address: address.expect("an address") };
-        let probed = run(&["probe", &demo.url(), "--insecure", "--json", "-n", "4", "--pause", "0"]);
+        let probed =
+            run(&["probe", &demo.url(), "--insecure", "--json", "-n", "4", "--pause", "0"]);
         assert_eq!(last_json(&probed)["answered"], 4, "{}", text(&probed.stderr));
-        let words = ["bomb", "--http2", "--streams", "3", "-k", "--json", "-c", "2", "-n", "6", "--io", io];
+        let words =
+            ["bomb", "--http2", "--streams", "3", "-k", "--json", "-c", "2", "-n", "6", "--io", io];
         let asked = last_json(&run(&[&words[..], &[&demo.url()]].concat()));
         assert_eq!(asked["total"]["requests"], serde_json::json!({ "answered": 6 }), "{asked}");
         kill_process(Pid::from_child(&demo.child), Signal::INT).expect("it runs");
@@ -180,7 +240,8 @@ fn the_demo_serves_over_tls() {
 
 #[test]
 fn what_means_nothing_or_can_not_be_had_is_refused() {
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
+    let nobody =
+        TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
     let text_file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let (plain, sealed) = (format!("http://{nobody}/"), format!("https://{nobody}/"));
     for (words, why) in [

@@ -15,7 +15,12 @@ use weir_check::waiting::patient;
 
 fn weir(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(arguments).env_remove("COLUMNS").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(arguments)
+        .env_remove("COLUMNS")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -31,10 +36,12 @@ struct Origin {
 
 impl Origin {
     fn start(arguments: &[&str]) -> Origin {
-        let mut child = weir(&["origin", "--listen", "127.0.0.1:0"]).args(arguments).spawn().unwrap();
+        let mut child =
+            weir(&["origin", "--listen", "127.0.0.1:0"]).args(arguments).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().rsplit(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{line}"));
+        let address =
+            line.trim().rsplit(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{line}"));
         Origin { child, address }
     }
 
@@ -75,10 +82,14 @@ impl Drop for Origin {
 #[test]
 fn the_last_line_of_an_origin_counts_what_clients_saw() {
     for io in ["epoll", "auto"] {
-        let origin = Origin::start(&["--json", "--io", io, "--threads", "2", "--misbehave", "reset=50%"]);
+        let origin =
+            Origin::start(&["--json", "--io", io, "--threads", "2", "--misbehave", "reset=50%"]);
         let answered = (0..40).filter(|_| origin.ask().ends_with("\r\n\r\nok\n")).count() as u64;
         let end = origin.end_json();
-        assert_eq!((&end["connects"], &end["requests"], &end["end"]), (&40.into(), &40.into(), &true.into()));
+        assert_eq!(
+            (&end["connects"], &end["requests"], &end["end"]),
+            (&40.into(), &40.into(), &true.into())
+        );
         assert_eq!(end["misbehaved"]["reset"], Value::from(40 - answered));
         assert!((5..=35).contains(&answered), "{answered}");
     }
@@ -94,12 +105,16 @@ impl Origin {
 
 #[test]
 fn an_origin_shows_each_second_what_was_done_in_it() {
-    let mut origin = Origin::start(&["--stats", "--misbehave", "hang-up-after=5,stall=1:every=1000"]);
+    let mut origin =
+        Origin::start(&["--stats", "--misbehave", "hang-up-after=5,stall=1:every=1000"]);
     assert!(origin.ask().ends_with("ok\n"));
     let mut line = String::new();
     BufReader::new(origin.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains("s lately  connects 1  closes "), "{line}");
-    assert!(line.contains("requests 1 ") && line.ends_with("  stall 0  hang-up-after 0\n"), "{line}");
+    assert!(
+        line.contains("requests 1 ") && line.ends_with("  stall 0  hang-up-after 0\n"),
+        "{line}"
+    );
     let end = text(&origin.end().stdout);
     assert!(end.contains(" s in all  connects 1  ") && !end.contains('\x1b'), "{end}");
 }
@@ -134,11 +149,19 @@ fn a_probe_finds_a_stall_and_counts_failures_as_the_origin_does() {
     assert_eq!(output.status.code(), Some(1), "requests failed");
     let (found, end) = (lines(&output), origin.end_json());
     let summary = found.last().unwrap();
-    let stalled = found.iter().filter(|line| line["type"] == "slow" && line["slowest"] == "first_byte").count() as u64;
+    let stalled = found
+        .iter()
+        .filter(|line| line["type"] == "slow" && line["slowest"] == "first_byte")
+        .count() as u64;
     assert!(stalled >= end["misbehaved"]["stall"].as_u64().unwrap() && stalled >= 2, "{found:?}");
-    let failed = found.iter().filter(|line| line["type"] == "failed" && line["kind"] == "reset").count() as u64;
+    let failed =
+        found.iter().filter(|line| line["type"] == "failed" && line["kind"] == "reset").count()
+            as u64;
     assert_eq!(end["misbehaved"]["reset"], failed);
-    assert_eq!((&summary["failures"]["reset"], &summary["failed"]), (&failed.into(), &failed.into()));
+    assert_eq!(
+        (&summary["failures"]["reset"], &summary["failed"]),
+        (&failed.into(), &failed.into())
+    );
     assert_eq!((&summary["requests"], &summary["answered"]), (&100.into(), &(100 - failed).into()));
     assert_eq!(summary["interrupted"], false);
     let said = format!("weir probe: {failed} of 100 requests failed\n");
@@ -151,7 +174,11 @@ fn a_server_that_resets_connections_at_once_is_probed_to_the_end() {
     let output = probe(&origin, &["-n", "41", "--json"]);
     let found = lines(&output);
     let summary = found.last().unwrap();
-    assert_eq!((&summary["answered"], &summary["failures"]["reset"]), (&21.into(), &20.into()), "{found:?}");
+    assert_eq!(
+        (&summary["answered"], &summary["failures"]["reset"]),
+        (&21.into(), &20.into()),
+        "{found:?}"
+    );
     assert_eq!(origin.end_json()["misbehaved"]["refuse"], 20);
 }
 
@@ -164,16 +191,23 @@ fn percentiles_of_a_probe_agree_with_its_lines() {
     let summary = found.pop().unwrap();
     assert_eq!(summary["connections"], 58);
     for (phase, connects) in [("total", 400), ("connect", 58), ("first_byte", 400), ("body", 400)] {
-        let mut times: Vec<f64> = found.iter().filter_map(|line| line[format!("{phase}_us")].as_f64()).collect();
+        let mut times: Vec<f64> =
+            found.iter().filter_map(|line| line[format!("{phase}_us")].as_f64()).collect();
         times.sort_by(f64::total_cmp);
         assert_eq!(times.len(), connects);
-        for (name, quantile) in [("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("max_us", 1.0)] {
+        for (name, quantile) in
+            [("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("max_us", 1.0)]
+        {
             let exact = times[(quantile * times.len() as f64).ceil() as usize - 1];
             let told = summary["latency"][phase][name].as_f64().unwrap();
-            assert!((told - exact).abs() <= exact * 0.002 + 0.002, "{phase} {name}: {told} and {exact}");
+            assert!(
+                (told - exact).abs() <= exact * 0.002 + 0.002,
+                "{phase} {name}: {told} and {exact}"
+            );
         }
     }
-    let bars = summary["histogram"].as_array().unwrap().iter().map(|bar| bar["count"].as_u64().unwrap());
+    let bars =
+        summary["histogram"].as_array().unwrap().iter().map(|bar| bar["count"].as_u64().unwrap());
     assert_eq!(bars.sum::<u64>(), 400);
 }
 
@@ -193,10 +227,14 @@ fn a_signal_ends_a_probe_with_the_results_so_far() {
     reader.read_to_string(&mut shown).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "nothing failed");
     assert!(
-        shown.contains("\ninterrupted; results so far:\n3 requests in ") && shown.contains(": 3 answered, "),
+        shown.contains("\ninterrupted; results so far:\n3 requests in ")
+            && shown.contains(": 3 answered, "),
         "{shown}"
     );
-    assert!(!shown.contains(['\x1b', '\r']), "no control characters outside of a terminal: {shown}");
+    assert!(
+        !shown.contains(['\x1b', '\r']),
+        "no control characters outside of a terminal: {shown}"
+    );
     drop(origin);
 }
 
@@ -214,17 +252,24 @@ fn a_probe_reads_answers_from_a_unix_socket() {
         }
     });
     let socket = path.to_str().unwrap();
-    let output = weir(&["probe", "localhost/v1/status", "--unix", socket, "-n", "5", "--pause", "0"]).output().unwrap();
+    let output =
+        weir(&["probe", "localhost/v1/status", "--unix", socket, "-n", "5", "--pause", "0"])
+            .output()
+            .unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
-    assert!(shown.contains(&format!("at {socket}: 5 requests")) && shown.contains(": 5 answered, "), "{shown}");
+    assert!(
+        shown.contains(&format!("at {socket}: 5 requests")) && shown.contains(": 5 answered, "),
+        "{shown}"
+    );
     server.join().unwrap();
 }
 
 #[test]
 fn what_a_probe_cannot_ask_is_said_before_it_asks() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let gone =
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for (arguments, code, why) in [
         (&[gone.as_str()][..], 1, "Connection refused"),
         (&["localhost", "--unix", "/no/such.sock"], 1, "/no/such.sock: No such file"),

@@ -9,7 +9,9 @@ use std::os::fd::OwnedFd;
 use aya::maps::MapError;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseport;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, accept, bind, getsockname, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, accept, bind, getsockname, listen, socket_with,
+};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -48,7 +50,8 @@ fn listeners(count: u32) -> (Vec<OwnedFd>, SocketAddr) {
     let mut all = Vec::new();
     for _ in 0..count {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("a socket");
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("a socket");
         set_socket_reuseport(&socket, true).expect("an option");
         bind(&socket, &address).expect("a port");
         listen(&socket, 512).expect("it listens");
@@ -59,7 +62,10 @@ fn listeners(count: u32) -> (Vec<OwnedFd>, SocketAddr) {
 }
 
 fn named(sockets: &[OwnedFd]) -> Vec<Listener<'_>> {
-    (0..).zip(sockets).map(|(worker, socket)| Listener { socket: socket.as_fd(), worker: Some(worker) }).collect()
+    (0..)
+        .zip(sockets)
+        .map(|(worker, socket)| Listener { socket: socket.as_fd(), worker: Some(worker) })
+        .collect()
 }
 
 struct Board(Array<MapData, Line>);
@@ -227,7 +233,8 @@ fn who_waits_at_a_listener_that_is_closed_goes_to_another_one() {
     let group = accept.add(&named(&sockets)).expect("they share a port");
     let mut board = Board::of(&accept);
     board.write(0, &[]);
-    let clients: Vec<_> = (0..10).map(|_| TcpStream::connect(address).expect("connected")).collect();
+    let clients: Vec<_> =
+        (0..10).map(|_| TcpStream::connect(address).expect("connected")).collect();
     assert_eq!(board.assigned(0), 10);
     board.write(0, &[(FLAGS, DRAINS)]);
     board.write(2, &[]);
@@ -248,7 +255,10 @@ fn each_address_has_its_own_and_places_are_given_again() {
     for _ in 0..GROUPS_MAX + 1 {
         let (sockets, address) = listeners(2);
         let group = accept.add(&named(&sockets)).expect("there is a place");
-        assert_eq!((connect(address, &sockets, 4), connect(to_first, &first, 4)), (vec![0, 4], vec![0, 4]));
+        assert_eq!(
+            (connect(address, &sockets, 4), connect(to_first, &first, 4)),
+            (vec![0, 4], vec![0, 4])
+        );
         accept.leave(group);
     }
     let all: Vec<_> = (1..GROUPS_MAX).map(|_| listeners(2)).collect();
@@ -267,7 +277,10 @@ fn a_successor_has_to_wait_until_they_are_let_go() {
     let (Some(mut old), Some(mut new)) = (load(2), load(2)) else { return };
     let (sockets, address) = listeners(2);
     let group = old.add(&named(&sockets)).expect("they share a port");
-    assert_eq!(new.add(&named(&sockets)).expect_err("they are the old one's").kind(), io::ErrorKind::ResourceBusy);
+    assert_eq!(
+        new.add(&named(&sockets)).expect_err("they are the old one's").kind(),
+        io::ErrorKind::ResourceBusy
+    );
     old.release(group);
     new.add(&named(&sockets)).expect("they are free");
     Board::of(&old).write(0, &[]);

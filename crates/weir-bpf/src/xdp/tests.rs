@@ -100,7 +100,8 @@ fn is_in((network, bits): Network, address: IpAddr) -> bool {
 
 fn addresses() -> impl Strategy<Value = IpAddr> {
     let four = (0u8..3, 0u8..3).prop_map(|(a, b)| IpAddr::from([247, 0, a, b]));
-    let six = (0u16..3, 0u16..3).prop_map(|(a, b)| IpAddr::from(Ipv6Addr::new(0x4001, 0xdb8, 0, a, 0, 0, 0, b)));
+    let six = (0u16..3, 0u16..3)
+        .prop_map(|(a, b)| IpAddr::from(Ipv6Addr::new(0x4001, 0xdb8, 0, a, 0, 0, 0, b)));
     prop_oneof![four, six]
 }
 
@@ -119,7 +120,15 @@ fn networks() -> impl Strategy<Value = Network> {
 
 fn packets() -> impl Strategy<Value = Packet> {
     let kinds = prop::collection::vec(prop_oneof![Just(0x8100u16), Just(0x88a8)], 0..4);
-    let ports = prop_oneof![Just(0u16), Just(22), Just(80), Just(443), Just(8063), Just(8064), Just(u16::MAX)];
+    let ports = prop_oneof![
+        Just(0u16),
+        Just(22),
+        Just(80),
+        Just(443),
+        Just(8063),
+        Just(8064),
+        Just(u16::MAX)
+    ];
     let protocols = prop_oneof![4 => Just(6u8), 1 => Just(17u8)];
     let fragments = prop_oneof![4 => Just(0u16), 1 => Just(0x4000), 1 => Just(0x2000), 1 => Just(1), 1 => Just(0x1fff)];
     (kinds, addresses(), ports, protocols, 0u8..11, fragments).prop_map(
@@ -189,7 +198,12 @@ fn packets_cut_short_pass() {
             let needed = whole.len() - 16;
             for length in 14..=whole.len() {
                 let expected = if length < needed { XDP_PASS } else { XDP_DROP };
-                assert_eq!(run(&xdp, &whole[..length]), expected, "{length} of {} bytes", whole.len());
+                assert_eq!(
+                    run(&xdp, &whole[..length]),
+                    expected,
+                    "{length} of {} bytes",
+                    whole.len()
+                );
             }
         }
     }
@@ -205,8 +219,11 @@ fn who_finds_no_place_is_named() {
     for (network, _) in &left_out {
         assert_eq!(run(&xdp, &Packet::of(network.0, 80).bytes()), XDP_PASS);
     }
-    let there: Vec<Network> =
-        hosts.iter().map(|(network, _)| *network).filter(|it| left_out.iter().all(|(out, _)| out != it)).collect();
+    let there: Vec<Network> = hosts
+        .iter()
+        .map(|(network, _)| *network)
+        .filter(|it| left_out.iter().all(|(out, _)| out != it))
+        .collect();
     assert!(xdp.remove(&there).is_empty());
     assert_eq!(xdp.remove(&there[..1])[0].1.kind(), io::ErrorKind::NotFound);
     assert!(xdp.add(&hosts[..64]).is_empty(), "their places are free");

@@ -41,7 +41,10 @@ fn expires() {
         (&["Expires: 0"], Expires::Invalid),
         (&["Expires: "], Expires::Invalid),
         (&["Expires: Thu, 01 Jan 1970 00:00:10 UTC"], Expires::Invalid),
-        (&["Expires: Thu, 01 Jan 2099 00:00:10 GMT", "Expires: Thu, 01 Jan 2099 00:00:10 GMT"], Expires::Invalid),
+        (
+            &["Expires: Thu, 01 Jan 2099 00:00:10 GMT", "Expires: Thu, 01 Jan 2099 00:00:10 GMT"],
+            Expires::Invalid,
+        ),
         (&["Expires: x", "Expires: Thu, 01 Jan 2099 00:00:10 GMT"], Expires::Invalid),
     ];
     for (lines, expected) in cases {
@@ -79,15 +82,35 @@ fn targeted_fields() {
     let far = "Expires: Thu, 01 Jan 2099 00:00:10 GMT";
     let cdn = |lines: &[&'static str]| {
         let answer = read(lines);
-        (answer.control, answer.directives.max_age_s, answer.directives.set.has(Directive::NoStore), answer.expires)
+        (
+            answer.control,
+            answer.directives.max_age_s,
+            answer.directives.set.has(Directive::NoStore),
+            answer.expires,
+        )
     };
     let (own, second) = (Control::Targeted(0), Control::Targeted(1));
     let none = Expires::Absent;
-    assert_eq!(cdn(&["CDN-Cache-Control: max-age=5", "Cache-Control: no-store", far]), (second, Some(5), false, none));
-    assert_eq!(cdn(&["CDN-Cache-Control: no-store", "Cache-Control: max-age=9", far]), (second, None, true, none));
-    assert_eq!(cdn(&["CDN-Cache-Control: max-age=1", "Weir-Cache-Control: max-age=2"]), (own, Some(2), false, none));
-    assert_eq!(cdn(&["CDN-Cache-Control: a", "CDN-Cache-Control: max-age=3"]), (second, Some(3), false, none));
-    assert_eq!(cdn(&["CDN-Cache-Control: max-age=99999999999"]), (second, Some(DELTA_MAX), false, none));
+    assert_eq!(
+        cdn(&["CDN-Cache-Control: max-age=5", "Cache-Control: no-store", far]),
+        (second, Some(5), false, none)
+    );
+    assert_eq!(
+        cdn(&["CDN-Cache-Control: no-store", "Cache-Control: max-age=9", far]),
+        (second, None, true, none)
+    );
+    assert_eq!(
+        cdn(&["CDN-Cache-Control: max-age=1", "Weir-Cache-Control: max-age=2"]),
+        (own, Some(2), false, none)
+    );
+    assert_eq!(
+        cdn(&["CDN-Cache-Control: a", "CDN-Cache-Control: max-age=3"]),
+        (second, Some(3), false, none)
+    );
+    assert_eq!(
+        cdn(&["CDN-Cache-Control: max-age=99999999999"]),
+        (second, Some(DELTA_MAX), false, none)
+    );
     assert_eq!(cdn(&["CDN-Cache-Control: max-age=-5"]), (second, Some(0), false, none));
     assert_eq!(cdn(&["CDN-Cache-Control: max-age=9, max-age=5"]), (second, Some(5), false, none));
     assert_eq!(cdn(&["CDN-Cache-Control: max-age=5;x=y"]), (second, Some(5), false, none));
@@ -99,18 +122,27 @@ fn targeted_fields() {
         "CDN-Cache-Control: MaX-aGe=3600",
         "CDN-Cache-Control:",
     ] {
-        assert_eq!(cdn(&[broken, "Cache-Control: no-store"]), (Control::CacheControl, None, true, none), "{broken}");
+        assert_eq!(
+            cdn(&[broken, "Cache-Control: no-store"]),
+            (Control::CacheControl, None, true, none),
+            "{broken}"
+        );
     }
     // Of the wrong type: as an unreadable one.
     for wrong in ["max-age=\"10000\"", "max-age", "max-age=1.5", "max-age=(1)", "max-age=?0"] {
         let line: &'static str = format!("CDN-Cache-Control: {wrong}").leak();
-        assert_eq!(cdn(&[line, "Cache-Control: no-store"]), (second, Some(0), false, none), "{wrong}");
+        assert_eq!(
+            cdn(&[line, "Cache-Control: no-store"]),
+            (second, Some(0), false, none),
+            "{wrong}"
+        );
     }
     let set = |line: &'static str| read(&[line]).directives.set;
     assert!(set("CDN-Cache-Control: private=\"x\"").has(Directive::Private));
     assert!(!set("CDN-Cache-Control: public=\"x\"").has(Directive::Public));
     assert!(!set("CDN-Cache-Control: public, public=2").has(Directive::Public));
-    let options = Options { ignored: DirectiveSet::of(&[Directive::Private]), ..Options::default() };
+    let options =
+        Options { ignored: DirectiveSet::of(&[Directive::Private]), ..Options::default() };
     let ignored = answer(200, &["CDN-Cache-Control: private, max-age=4"], &options);
     assert_eq!(ignored.directives.set, DirectiveSet::of(&[Directive::MaxAge]));
 }

@@ -29,8 +29,14 @@ fn names_are_in_the_order_of_the_enumeration() {
 #[test]
 fn what_lines_say() {
     assert_eq!(answer(&[]), AnswerDirectives::default());
-    assert_eq!(answer(&["", ",", "foobar, x=\"no-store, max-age=1\""]), AnswerDirectives::default());
-    let said = answer(&["MaX-aGe=3600, PUBLIC", "s-maxage=\"7\",stale-while-revalidate=8 , stale-if-error=9"]);
+    assert_eq!(
+        answer(&["", ",", "foobar, x=\"no-store, max-age=1\""]),
+        AnswerDirectives::default()
+    );
+    let said = answer(&[
+        "MaX-aGe=3600, PUBLIC",
+        "s-maxage=\"7\",stale-while-revalidate=8 , stale-if-error=9",
+    ]);
     let set = DirectiveSet::of(&[MaxAge, Public, SMaxage, StaleWhileRevalidate, StaleIfError]);
     let expected = AnswerDirectives {
         set,
@@ -109,7 +115,8 @@ fn ignored_directives_are_not_there() {
 /// RFC 9111 §4.2.4, §5.2.2.2, §5.2.2.8, §5.2.2.10.
 #[test]
 fn who_forbids_stale_answers() {
-    for line in ["must-revalidate", "proxy-revalidate", "no-cache", "no-cache=\"a\"", "s-maxage=9"] {
+    for line in ["must-revalidate", "proxy-revalidate", "no-cache", "no-cache=\"a\"", "s-maxage=9"]
+    {
         assert!(answer(&[line]).forbids_stale(), "{line}");
     }
     assert!(!answer(&["max-age=1, public, stale-if-error=9, immutable"]).forbids_stale());

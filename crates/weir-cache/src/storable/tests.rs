@@ -7,7 +7,12 @@ use proptest::prelude::*;
 const TIMES: Times = Times { requested_us: 1_000_000, received_us: 1_000_000, received_s: NOW_S };
 const MODIFIED: &str = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT";
 
-fn stored_with(request: &str, status: u16, lines: &[&'static str], options: &Options) -> Result<Terms, NotStored> {
+fn stored_with(
+    request: &str,
+    status: u16,
+    lines: &[&'static str],
+    options: &Options,
+) -> Result<Terms, NotStored> {
     with_get(request, |request| {
         may_store(request, &answer(status, lines, options), ReplyBody::Chunked, options, &TIMES)
     })
@@ -72,11 +77,27 @@ fn directives() {
         (200, &["Cache-Control: max-age=60", "Vary: foo bar"], Some(NotStored::VaryAny)),
         (200, &["Cache-Control: max-age=60", "Set-Cookie: a=b"], Some(NotStored::SetCookie)),
         (200, &["Cache-Control: max-age=60, public", "Set-Cookie: a=b"], None),
-        (200, &["CDN-Cache-Control: private", "Cache-Control: max-age=60"], Some(NotStored::Private)),
-        (200, &["CDN-Cache-Control: no-store", "Cache-Control: max-age=60"], Some(NotStored::NoStore)),
+        (
+            200,
+            &["CDN-Cache-Control: private", "Cache-Control: max-age=60"],
+            Some(NotStored::Private),
+        ),
+        (
+            200,
+            &["CDN-Cache-Control: no-store", "Cache-Control: max-age=60"],
+            Some(NotStored::NoStore),
+        ),
         (200, &["CDN-Cache-Control: max-age=60", "Cache-Control: no-store"], None),
-        (200, &["CDN-Cache-Control: max-age=60, &&&&&", "Cache-Control: no-store"], Some(NotStored::NoStore)),
-        (200, &["CDN-Cache-Control: max-age=\"60\"", "Cache-Control: no-store"], Some(NotStored::NeverUsable)),
+        (
+            200,
+            &["CDN-Cache-Control: max-age=60, &&&&&", "Cache-Control: no-store"],
+            Some(NotStored::NoStore),
+        ),
+        (
+            200,
+            &["CDN-Cache-Control: max-age=\"60\"", "Cache-Control: no-store"],
+            Some(NotStored::NeverUsable),
+        ),
         (200, &["Cache-Control: no-cache", "ETag: \"a\""], None),
         (201, &["Cache-Control: no-cache", "ETag: \"a\""], None),
         (200, &["Cache-Control: no-cache"], Some(NotStored::NeverUsable)),
@@ -96,10 +117,18 @@ fn directives() {
 /// RFC 9111 §3.5
 #[test]
 fn credentials() {
-    let with = |lines: &[&'static str]| stored_with("Authorization: FOO\r\n", 200, lines, &Options::default()).err();
+    let with = |lines: &[&'static str]| {
+        stored_with("Authorization: FOO\r\n", 200, lines, &Options::default()).err()
+    };
     assert_eq!(with(&["Cache-Control: max-age=60"]), Some(NotStored::Authorization));
-    assert_eq!(with(&["Cache-Control: max-age=60, proxy-revalidate"]), Some(NotStored::Authorization));
-    assert_eq!(with(&["CDN-Cache-Control: max-age=60", "Cache-Control: public"]), Some(NotStored::Authorization));
+    assert_eq!(
+        with(&["Cache-Control: max-age=60, proxy-revalidate"]),
+        Some(NotStored::Authorization)
+    );
+    assert_eq!(
+        with(&["CDN-Cache-Control: max-age=60", "Cache-Control: public"]),
+        Some(NotStored::Authorization)
+    );
     assert_eq!(with(&["Cache-Control: max-age=60, public"]), None);
     assert_eq!(with(&["Cache-Control: max-age=60, must-revalidate"]), None);
     assert_eq!(with(&["Cache-Control: s-maxage=60"]), None);
@@ -116,13 +145,20 @@ fn lifetimes() {
     assert!(stored(200, &["Cache-Control: max-age=60", "Age: 59"]).is_ok());
     assert!(stored(200, &["Cache-Control: max-age=0, stale-while-revalidate=9"]).is_ok());
     assert!(stored(200, &["Cache-Control: max-age=0, stale-if-error=9"]).is_ok());
-    assert_eq!(stored(200, &["Cache-Control: s-maxage=0, stale-if-error=9"]), Err(NotStored::NeverUsable));
+    assert_eq!(
+        stored(200, &["Cache-Control: s-maxage=0, stale-if-error=9"]),
+        Err(NotStored::NeverUsable)
+    );
     for status in [201, 202, 302, 307] {
         assert_eq!(stored(status, &[MODIFIED]), Err(NotStored::NoLifetime), "{status}");
     }
     for status in [403, 404, 410, 500, 502, 503, 504, 599] {
         assert_eq!(stored(status, &[MODIFIED]), Err(NotStored::NoLifetime), "{status}");
-        assert_eq!(stored(status, &[MODIFIED, "Cache-Control: public"]), Err(NotStored::NoLifetime), "{status}");
+        assert_eq!(
+            stored(status, &[MODIFIED, "Cache-Control: public"]),
+            Err(NotStored::NoLifetime),
+            "{status}"
+        );
         let expired = stored(status, &[MODIFIED, "Expires: 0"]);
         assert_eq!(expired, Err(NotStored::NeverUsable), "{status}");
     }
@@ -131,13 +167,17 @@ fn lifetimes() {
 /// RFC 5861; RFC 9111 §4.2.4, §5.2.2.10: a response that forbids stale use has no windows.
 #[test]
 fn windows() {
-    let options = Options { stale_while_revalidate_s: 30, stale_if_error_s: 40, ..Options::default() };
+    let options =
+        Options { stale_while_revalidate_s: 30, stale_if_error_s: 40, ..Options::default() };
     let windows = |status, lines: &[&'static str]| {
         let terms = stored_with("", status, lines, &options).expect("stored");
         (terms.stale_while_revalidate_s, terms.stale_if_error_s)
     };
     assert_eq!(windows(200, &["Cache-Control: max-age=9"]), (30, 40));
-    assert_eq!(windows(200, &["Cache-Control: max-age=9, stale-while-revalidate=1, stale-if-error=0"]), (1, 0));
+    assert_eq!(
+        windows(200, &["Cache-Control: max-age=9, stale-while-revalidate=1, stale-if-error=0"]),
+        (1, 0)
+    );
     let all = "max-age=9, stale-while-revalidate=1, stale-if-error=2";
     for other in ["must-revalidate", "proxy-revalidate", "s-maxage=9"] {
         let line: &'static str = format!("Cache-Control: {all}, {other}").leak();
@@ -150,10 +190,17 @@ fn windows() {
 /// although the operator has stale responses served.
 #[test]
 fn what_says_nothing_is_never_served_stale() {
-    let options = Options { stale_while_revalidate_s: 30, stale_if_error_s: 40, max_stale_s: 50, ..Options::default() };
+    let options = Options {
+        stale_while_revalidate_s: 30,
+        stale_if_error_s: 40,
+        max_stale_s: 50,
+        ..Options::default()
+    };
     let of = |lines: &[&'static str]| {
         let stored = stored_with("", 200, lines, &options);
-        stored.map(|terms| (terms.forbids_stale, terms.stale_while_revalidate_s, terms.stale_if_error_s))
+        stored.map(|terms| {
+            (terms.forbids_stale, terms.stale_while_revalidate_s, terms.stale_if_error_s)
+        })
     };
     assert_eq!(of(&[]), Err(NotStored::NeverUsable));
     assert_eq!(of(&["ETag: \"a\""]), Ok((true, 0, 0)), "validated for each use");
@@ -165,23 +212,48 @@ fn what_says_nothing_is_never_served_stale() {
 #[test]
 fn forced_lifetimes_stand_above_the_answer() {
     let options = Options { forced_lifetimes: vec![(200, 50)], ..Options::default() };
-    let terms = stored_with("", 200, &["Cache-Control: max-age=1, no-cache", "Age: 99"], &options).expect("stored");
-    assert_eq!((terms.lifetime_s, terms.initial_age_us, terms.no_cache), (149, 99 * SECOND_US, false));
-    assert_eq!((terms.age_s(TIMES.received_us), terms.age_s(TIMES.received_us + SECOND_US)), (99, 100));
-    assert_eq!(stored_with("", 200, &["Cache-Control: no-store"], &options), Err(NotStored::NoStore));
-    assert_eq!(stored_with("", 200, &["Cache-Control: private"], &options), Err(NotStored::Private));
+    let terms = stored_with("", 200, &["Cache-Control: max-age=1, no-cache", "Age: 99"], &options)
+        .expect("stored");
+    assert_eq!(
+        (terms.lifetime_s, terms.initial_age_us, terms.no_cache),
+        (149, 99 * SECOND_US, false)
+    );
+    assert_eq!(
+        (terms.age_s(TIMES.received_us), terms.age_s(TIMES.received_us + SECOND_US)),
+        (99, 100)
+    );
+    assert_eq!(
+        stored_with("", 200, &["Cache-Control: no-store"], &options),
+        Err(NotStored::NoStore)
+    );
+    assert_eq!(
+        stored_with("", 200, &["Cache-Control: private"], &options),
+        Err(NotStored::Private)
+    );
 }
 
 /// RFC 9111 §3 once more, as its text states it, for a shared cache.
-fn rfc_allows(status: u16, has_credentials: bool, has: impl Fn(&str) -> bool, lifetime_said: bool) -> bool {
+fn rfc_allows(
+    status: u16,
+    has_credentials: bool,
+    has: impl Fn(&str) -> bool,
+    lifetime_said: bool,
+) -> bool {
     let understands = UNDERSTOOD.contains(&status);
     let is_final = status >= 200;
     let no_store = has("no-store") && !(has("must-understand") && understands);
     let not_understood = (matches!(status, 206 | 304) || has("must-understand")) && !understands;
-    let credentials = has_credentials && !has("must-revalidate") && !has("public") && !has("s-maxage=60");
-    let is_allowed =
-        has("public") || lifetime_said || [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501].contains(&status);
-    is_final && !no_store && !not_understood && !has("private") && !credentials && (is_allowed || has("no-cache"))
+    let credentials =
+        has_credentials && !has("must-revalidate") && !has("public") && !has("s-maxage=60");
+    let is_allowed = has("public")
+        || lifetime_said
+        || [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501].contains(&status);
+    is_final
+        && !no_store
+        && !not_understood
+        && !has("private")
+        && !credentials
+        && (is_allowed || has("no-cache"))
 }
 
 proptest! {

@@ -64,7 +64,11 @@ pub struct Collector {
 
 impl Collector {
     /// `known`: the length that the head states.
-    pub(crate) fn new(account: Arc<Account>, bytes_max: u64, known: Option<u64>) -> Result<Self, NotKept> {
+    pub(crate) fn new(
+        account: Arc<Account>,
+        bytes_max: u64,
+        known: Option<u64>,
+    ) -> Result<Self, NotKept> {
         if known.is_some_and(|bytes| bytes > bytes_max) {
             return Err(NotKept::TooLarge);
         }
@@ -142,7 +146,9 @@ impl Collector {
     /// Returns the contiguous bytes from this position on; empty when no more were received yet.
     pub fn from(&self, position: u64) -> &[u8] {
         let at = self.chunks.partition_point(|(begin, _)| *begin <= position);
-        let Some((begin, chunk)) = at.checked_sub(1).and_then(|at| self.chunks.get(at)) else { return &[] };
+        let Some((begin, chunk)) = at.checked_sub(1).and_then(|at| self.chunks.get(at)) else {
+            return &[];
+        };
         let within = usize::try_from(position - begin).unwrap_or(usize::MAX);
         chunk.get(within..).unwrap_or_default()
     }

@@ -103,7 +103,10 @@ impl Fill {
     /// leave.
     pub fn is_awaited(&self) -> bool {
         let place = self.fills.place(self.name);
-        let entry = place.fills.get(&self.name).filter(|entry| self.is_registered && entry.number == self.number);
+        let entry = place
+            .fills
+            .get(&self.name)
+            .filter(|entry| self.is_registered && entry.number == self.number);
         entry.is_some_and(|entry| !entry.waiting.is_empty())
     }
 
@@ -207,7 +210,8 @@ impl Default for Fills {
 
 impl Fills {
     pub(super) fn count(&self) -> usize {
-        let count = |place: &Mutex<Place>| place.lock().unwrap_or_else(PoisonError::into_inner).fills.len();
+        let count =
+            |place: &Mutex<Place>| place.lock().unwrap_or_else(PoisonError::into_inner).fills.len();
         self.0.places.iter().map(count).sum()
     }
 }
@@ -219,10 +223,12 @@ impl Store {
         let hashes = self.hashes(key);
         let newest = {
             let shard = self.read(self.shard(hashes));
-            let newest = super::index::Index::peek(&*shard, hashes.key, key).and_then(|bucket| bucket.iter().next());
+            let newest = super::index::Index::peek(&*shard, hashes.key, key)
+                .and_then(|bucket| bucket.iter().next());
             newest.map(|(selector, _)| selector.clone())
         };
-        let names: Vec<Box<[u8]>> = newest.iter().flat_map(|selector| selector.names()).map(Box::from).collect();
+        let names: Vec<Box<[u8]>> =
+            newest.iter().flat_map(|selector| selector.names()).map(Box::from).collect();
         self.name(key, &Selector::of(&names, request))
     }
 
@@ -243,7 +249,13 @@ impl Store {
     /// A request of this worker needs a response that is not stored, or has to be validated.
     /// `worker` is below [`WORKERS_MAX`]; `now_us` of the monotonic clock. Has to be called before
     /// the request is sent: a purge from now on also covers this fetch.
-    pub fn begin_fill(&self, key: &[u8], request: Request<'_>, worker: usize, now_us: u64) -> Begun {
+    pub fn begin_fill(
+        &self,
+        key: &[u8],
+        request: Request<'_>,
+        worker: usize,
+        now_us: u64,
+    ) -> Begun {
         let mark = self.name(key, &Selector::default());
         let is_marked = {
             let mut place = self.fills.0.place(mark);
@@ -286,7 +298,8 @@ impl Store {
     /// Whether nothing was purged since a fetch of this key began, nor its URL invalidated: a
     /// request that begins now may get its response.
     pub fn is_current(&self, fill: &Fill, key: &[u8]) -> bool {
-        !self.purges.is_invalid(self.hashes(key).url, fill.began) && self.purges.is_latest(fill.seen)
+        !self.purges.is_invalid(self.hashes(key).url, fill.began)
+            && self.purges.is_latest(fill.seen)
     }
 
     /// Marks responses of this key as for one request each until then, microseconds of the
@@ -295,7 +308,8 @@ impl Store {
         let mark = self.name(key, &Selector::default());
         let mut place = self.fills.0.place(mark);
         if place.marks.len() >= PLACE_MARKS_MAX && !place.marks.contains_key(&mark) {
-            let first = place.marks.iter().min_by_key(|(_, until_us)| **until_us).map(|(name, _)| *name);
+            let first =
+                place.marks.iter().min_by_key(|(_, until_us)| **until_us).map(|(name, _)| *name);
             first.map(|first| place.marks.remove(&first));
         }
         place.marks.insert(mark, until_us);
@@ -350,7 +364,10 @@ mod tests {
         let other = owner(begin(&store, b"http://b/\napp\n", 3, 0));
         for worker in [3, 70, 5, 70] {
             let begun = begin(&store, KEY, worker, 0);
-            assert!(matches!(begun, Begun::Waiting { worker: 3, name } if name == fill.name()), "{begun:?}");
+            assert!(
+                matches!(begun, Begun::Waiting { worker: 3, name } if name == fill.name()),
+                "{begun:?}"
+            );
         }
         assert_eq!(store.fills.count(), 2);
         assert!(fill.is_awaited() && !other.is_awaited() && !store.lone_fill(KEY).is_awaited());
@@ -410,7 +427,8 @@ mod tests {
         for number in 0..(MARKS_MAX + 5000) as u64 {
             store.mark_hit_for_miss(&number.to_be_bytes(), 1000 + number);
         }
-        let marks: usize = store.fills.0.places.iter().map(|place| place.lock().expect("whole").marks.len()).sum();
+        let marks: usize =
+            store.fills.0.places.iter().map(|place| place.lock().expect("whole").marks.len()).sum();
         assert!(marks <= MARKS_MAX && marks > MARKS_MAX / 2, "{marks}");
         let last = (MARKS_MAX + 4999) as u64;
         assert!(matches!(begin(&store, &last.to_be_bytes(), 0, 0), Begun::HitForMiss));

@@ -35,7 +35,13 @@ pub(crate) trait Index {
     fn peek(&self, hash: u64, key: &[u8]) -> Option<&Bucket>;
     /// Changes the responses of a key, which start empty if it is absent; the key is removed when
     /// none are left. Everything that is evicted for it is added to `gone`.
-    fn change<R>(&mut self, hash: u64, key: &[u8], gone: &mut Gone, change: impl FnOnce(&mut Bucket) -> R) -> R;
+    fn change<R>(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        gone: &mut Gone,
+        change: impl FnOnce(&mut Bucket) -> R,
+    ) -> R;
     /// Returns all keys and their responses, in an order that only changes with the contents.
     fn iter(&self) -> impl Iterator<Item = (&[u8], &Bucket)>;
     /// Returns the number of keys.
@@ -150,11 +156,17 @@ pub(crate) struct QuickIndex {
 
 impl std::fmt::Debug for QuickIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("QuickIndex").field("keys", &self.keys()).field("weight", &self.weight()).finish()
+        f.debug_struct("QuickIndex")
+            .field("keys", &self.keys())
+            .field("weight", &self.weight())
+            .finish()
     }
 }
 
-fn new_cache(capacity: u64, counts: &Evictions) -> unsync::Cache<Key, Bucket, Weights, Hashed, Evictions> {
+fn new_cache(
+    capacity: u64,
+    counts: &Evictions,
+) -> unsync::Cache<Key, Bucket, Weights, Hashed, Evictions> {
     let options = OptionsBuilder::new()
         .shards(1)
         .estimated_items_capacity((capacity / OBJECT_BYTES_USUAL).max(64) as usize)
@@ -178,10 +190,20 @@ impl Index for QuickIndex {
         self.cache.peek(&Asked { hash, text: key })
     }
 
-    fn change<R>(&mut self, hash: u64, key: &[u8], gone: &mut Gone, change: impl FnOnce(&mut Bucket) -> R) -> R {
+    fn change<R>(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        gone: &mut Gone,
+        change: impl FnOnce(&mut Bucket) -> R,
+    ) -> R {
         let asked = Asked { hash, text: key };
         // Taken out and put back, because only an insertion makes the queues evict the excess.
-        let mut bucket = self.cache.peek_mut(&asked).map(|mut found| std::mem::take(&mut *found)).unwrap_or_default();
+        let mut bucket = self
+            .cache
+            .peek_mut(&asked)
+            .map(|mut found| std::mem::take(&mut *found))
+            .unwrap_or_default();
         let before = bucket.len() as u64;
         let result = change(&mut bucket);
         // Before anything is evicted for it.

@@ -165,12 +165,17 @@ mod tests {
     /// Never fewer than requested, and at most an eighth more except for the smallest.
     #[test]
     fn sizes_of_the_allocator() {
-        for (bytes, expected) in [(0, 16), (1, 16), (17, 32), (100, 112), (129, 144), (1025, 1152), (65_536, 65_536)] {
+        for (bytes, expected) in
+            [(0, 16), (1, 16), (17, 32), (100, 112), (129, 144), (1025, 1152), (65_536, 65_536)]
+        {
             assert_eq!(allocated(bytes), expected, "{bytes}");
         }
         for bytes in 128..5000 {
             let taken = allocated(bytes);
-            assert!(taken >= bytes as u64 && taken <= (bytes as u64) * 9 / 8 + 16, "{bytes} {taken}");
+            assert!(
+                taken >= bytes as u64 && taken <= (bytes as u64) * 9 / 8 + 16,
+                "{bytes} {taken}"
+            );
         }
     }
 

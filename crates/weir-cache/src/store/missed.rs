@@ -70,7 +70,11 @@ impl Part {
             self.missed.push(Known { key: key.to_vec(), over: 0, why, is_refused: false });
             return;
         }
-        let Some((at, least)) = self.counts.iter().copied().enumerate().min_by_key(|(_, count)| *count) else { return };
+        let Some((at, least)) =
+            self.counts.iter().copied().enumerate().min_by_key(|(_, count)| *count)
+        else {
+            return;
+        };
         (self.hashes[at], self.counts[at]) = (hash, least + 1);
         let known = &mut self.missed[at];
         // Its memory is reused for the next one.
@@ -147,7 +151,8 @@ mod tests {
     #[test]
     fn what_is_missed_often_is_found_among_many_that_are_missed_once() {
         let store = store();
-        let often: Vec<Vec<u8>> = (0..5).map(|nth| format!("http://a/often/{nth}\napp").into_bytes()).collect();
+        let often: Vec<Vec<u8>> =
+            (0..5).map(|nth| format!("http://a/often/{nth}\napp").into_bytes()).collect();
         for nth in 0..20_000_u32 {
             store.count_miss(format!("http://a/once/{nth}\napp").as_bytes(), "uri-miss");
             if nth % 10 == 0 {

@@ -165,7 +165,9 @@ impl Object {
     pub fn check(&self, now_us: u64, again_us: u64) -> bool {
         let before = self.checked_us.load(Ordering::Relaxed);
         let is_due = now_us.saturating_sub(before) >= again_us;
-        let swapped = || self.checked_us.compare_exchange(before, now_us, Ordering::Relaxed, Ordering::Relaxed);
+        let swapped = || {
+            self.checked_us.compare_exchange(before, now_us, Ordering::Relaxed, Ordering::Relaxed)
+        };
         is_due && swapped().is_ok()
     }
 
@@ -177,7 +179,8 @@ impl Object {
     /// Ends its lifetime now, microseconds of the monotonic clock: a soft purge, or the consequence
     /// of a response to HEAD (RFC 9111 §4.3.5).
     pub fn expire(&self, now_us: u64) {
-        let _ = self.stale_us.compare_exchange(0, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        let _ =
+            self.stale_us.compare_exchange(0, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Returns all bytes that it takes, with its part of the index.
@@ -229,7 +232,8 @@ impl Object {
     pub(crate) fn see(&self, before: Serial, now: Serial) {
         let account: &Account = self.charge.account();
         account.hold(now);
-        let moved = self.seen.compare_exchange(before.0, now.0, Ordering::AcqRel, Ordering::Acquire);
+        let moved =
+            self.seen.compare_exchange(before.0, now.0, Ordering::AcqRel, Ordering::Acquire);
         account.release(if moved.is_ok() { before } else { now });
     }
 }

@@ -219,13 +219,19 @@ impl Store {
     }
 
     /// Checks `keys` keys of a shard behind the first `skipped`; returns whether there are more.
-    fn look_at(&self, shard: &RwLock<QuickIndex>, (skipped, keys): (usize, usize), now_us: u64) -> bool {
+    fn look_at(
+        &self,
+        shard: &RwLock<QuickIndex>,
+        (skipped, keys): (usize, usize),
+        now_us: u64,
+    ) -> bool {
         let now = Serial(self.purges.now.load(Ordering::Acquire));
         let (old, has_more) = {
             let index = self.read(shard);
             let of_key = |(key, bucket): (&[u8], &Bucket)| {
                 let old = bucket.iter().filter(|(_, object)| object.seen() != now);
-                old.map(|(_, object)| (Box::from(key), Arc::clone(object))).collect::<Vec<(Box<[u8]>, _)>>()
+                old.map(|(_, object)| (Box::from(key), Arc::clone(object)))
+                    .collect::<Vec<(Box<[u8]>, _)>>()
             };
             let old: Vec<_> = index.iter().skip(skipped).take(keys).flat_map(of_key).collect();
             (old, skipped.saturating_add(keys) < index.keys())

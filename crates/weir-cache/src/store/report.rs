@@ -30,8 +30,15 @@ pub enum Served {
 
 impl Served {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Hit, Self::Stale, Self::Revalidated, Self::Miss, Self::Collapsed, Self::Bypass, Self::HitForMiss];
+    pub const ALL: [Self; 7] = [
+        Self::Hit,
+        Self::Stale,
+        Self::Revalidated,
+        Self::Miss,
+        Self::Collapsed,
+        Self::Bypass,
+        Self::HitForMiss,
+    ];
 
     /// Returns a word for logs and metrics.
     pub fn word(self) -> &'static str {

@@ -38,8 +38,8 @@ use crate::usage::{is_error, is_fresh, staleness_us};
 use crate::validators::Validators;
 use crate::vary::Selector;
 use format::{
-    FORBIDS_STALE, HEAD_BYTES, Head, IMMUTABLE, KEY_BYTES_MAX, NO_CACHE, Summed, decode_tags, encode_tags,
-    source_number, source_of,
+    FORBIDS_STALE, HEAD_BYTES, Head, IMMUTABLE, KEY_BYTES_MAX, NO_CACHE, Summed, decode_tags,
+    encode_tags, source_number, source_of,
 };
 
 const SECOND_US: u64 = 1_000_000;
@@ -133,7 +133,8 @@ impl<R: Read> Records<R> {
         let [key, selector, lines, tags] =
             [summed.text(key)?, summed.text(selector)?, summed.text(lines)?, summed.text(tags)?];
         let mut body = begin(head.body_bytes);
-        let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(head.body_bytes).unwrap_or(CHUNK_BYTES))];
+        let mut chunk =
+            vec![0; CHUNK_BYTES.min(usize::try_from(head.body_bytes).unwrap_or(CHUNK_BYTES))];
         let mut rest = head.body_bytes;
         while rest > 0 {
             let now = usize::try_from(rest).unwrap_or(CHUNK_BYTES).min(chunk.len());
@@ -154,12 +155,19 @@ impl<R: Read> Records<R> {
 
 impl Entry {
     /// None: no stored response can be like this.
-    fn checked(head: Head, key: Vec<u8>, selector: &[u8], lines: Vec<u8>, tags: &[u8]) -> Option<Self> {
+    fn checked(
+        head: Head,
+        key: Vec<u8>,
+        selector: &[u8],
+        lines: Vec<u8>,
+        tags: &[u8],
+    ) -> Option<Self> {
         let selector = Selector::read(selector)?;
         let tags = decode_tags(tags)?;
         source_of(head.lifetime_source)?;
-        let is_bounded =
-            [head.lifetime_s, head.stale_while_revalidate_s, head.stale_if_error_s].iter().all(|s| *s <= DELTA_MAX);
+        let is_bounded = [head.lifetime_s, head.stale_while_revalidate_s, head.stale_if_error_s]
+            .iter()
+            .all(|s| *s <= DELTA_MAX);
         let is_one = is_status(head.status) && is_bounded && is_key(&key) && are_lines(&lines);
         is_one.then_some(Self { head, key, selector, lines, tags })
     }
@@ -169,7 +177,8 @@ impl Entry {
         let head = &self.head;
         let away_us = moment.wall_us.checked_sub(preface.written_us)?;
         let age_us = head.age_us.saturating_add(away_us);
-        let here_us = moment.wall_us.saturating_sub(head.received_s.saturating_mul(SECOND_US)).min(age_us);
+        let here_us =
+            moment.wall_us.saturating_sub(head.received_s.saturating_mul(SECOND_US)).min(age_us);
         // When it arrived, as far back as the monotonic clock reaches.
         let received_us = moment.now_us.saturating_sub(here_us);
         Some(Terms {
@@ -199,16 +208,25 @@ fn is_key(key: &[u8]) -> bool {
     let has_scheme = url.starts_with(b"http://") || url.starts_with(b"https://");
     let lines = key.iter().filter(|byte| **byte == b'\n').count();
     let is_text = |byte: &u8| !matches!(byte, 0 | b'\r');
-    has_scheme && lines >= 2 && key.ends_with(b"\n") && key.iter().all(is_text) && key.len() <= KEY_BYTES_MAX
+    has_scheme
+        && lines >= 2
+        && key.ends_with(b"\n")
+        && key.iter().all(is_text)
+        && key.len() <= KEY_BYTES_MAX
 }
 
 /// Whether these are field lines that weir would accept from a server and store.
 fn are_lines(lines: &[u8]) -> bool {
     let head = [b"HTTP/1.1 200 \r\n", lines, b"\r\n"].concat();
-    let limits = HeadLimits { head_bytes_max: FIELD_BYTES_MAX + 64, fields_max: LINES_MAX, ..HeadLimits::default() };
+    let limits = HeadLimits {
+        head_bytes_max: FIELD_BYTES_MAX + 64,
+        fields_max: LINES_MAX,
+        ..HeadLimits::default()
+    };
     let mut fields = Fields::default();
     let parsed = parse_reply(&head, &limits, ReplyContext::default(), &mut fields);
-    let is_whole = parsed.is_ok_and(|parsed| parsed.is_some_and(|parsed| parsed.bytes == head.len()));
+    let is_whole =
+        parsed.is_ok_and(|parsed| parsed.is_some_and(|parsed| parsed.bytes == head.len()));
     // A line each: none that continues in the next one.
     let count = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
     let is_stored = |(name, _): (&[u8], &[u8])| {
@@ -236,13 +254,17 @@ impl Store {
         for shard in &self.shards {
             let shard = self.read(shard);
             all.extend(shard.iter().map(|(key, bucket)| {
-                let sum = |of: fn(&Object) -> u64| bucket.iter().map(|(_, object)| of(object)).sum::<u64>();
+                let sum = |of: fn(&Object) -> u64| {
+                    bucket.iter().map(|(_, object)| of(object)).sum::<u64>()
+                };
                 (sum(|object| u64::from(object.hits())), sum(Object::weight), key.to_vec())
             }));
             drop(shard);
             between();
             // Only candidates are kept while others are visited.
-            all.sort_unstable_by(|one, other| (Reverse(one.0), &one.2).cmp(&(Reverse(other.0), &other.2)));
+            all.sort_unstable_by(|one, other| {
+                (Reverse(one.0), &one.2).cmp(&(Reverse(other.0), &other.2))
+            });
             let mut sum: u64 = 0;
             // A key that does not fit makes way for less requested ones that do.
             all.retain(|(_, bytes, _)| {
@@ -271,9 +293,14 @@ impl Store {
         for (selector, object) in self.variants(key, moment.now_us) {
             let terms = object.terms();
             let tags = encode_tags(object.tags());
-            let Some(head) = head_of(key, (&selector, &object, &tags), &terms, moment) else { continue };
+            let Some(head) = head_of(key, (&selector, &object, &tags), &terms, moment) else {
+                continue;
+            };
             let record_bytes = head.record_bytes();
-            if !is_licensed(&terms, moment.now_us) || bytes + record_bytes > bytes_max || !are_lines(object.lines()) {
+            if !is_licensed(&terms, moment.now_us)
+                || bytes + record_bytes > bytes_max
+                || !are_lines(object.lines())
+            {
                 continue;
             }
             put_record(out, &head, [key, selector.text(), object.lines(), &tags], &object)?;
@@ -299,21 +326,33 @@ impl Store {
         (preface, changed): (&Preface, &Changed),
         moment: Moment,
     ) -> Result<Option<Restored>, Flaw> {
-        let Some((entry, body)) = records.next(|bytes| self.collect(Some(bytes)).ok())? else { return Ok(None) };
+        let Some((entry, body)) = records.next(|bytes| self.collect(Some(bytes)).ok())? else {
+            return Ok(None);
+        };
         let terms = entry.terms(preface, moment).ok_or(Flaw::Damaged("it is of a time to come"))?;
         let verdict = changed.judge(&entry.key, &entry.tags, entry.head.source);
         if verdict >= Verdict::Gone {
             return Ok(Some(Restored::Purged));
         }
-        let expired = Terms { lifetime_s: terms.lifetime_s.min(terms.age_s(moment.now_us)), ..terms };
+        let expired =
+            Terms { lifetime_s: terms.lifetime_s.min(terms.age_s(moment.now_us)), ..terms };
         let terms = if verdict == Verdict::Stale { expired } else { terms };
         if !is_licensed(&terms, moment.now_us) {
             return Ok(Some(Restored::Stale));
         }
         let Some(body) = body else { return Ok(Some(Restored::NoRoom)) };
         let Entry { head, key, selector, lines, tags } = entry;
-        let draft = Draft { key: &key, selector: selector.clone(), lines: &lines, terms, tags, source: SOURCE };
-        let Ok(pending) = self.complete(&restoring.fill, draft, body) else { return Ok(Some(Restored::NoRoom)) };
+        let draft = Draft {
+            key: &key,
+            selector: selector.clone(),
+            lines: &lines,
+            terms,
+            tags,
+            source: SOURCE,
+        };
+        let Ok(pending) = self.complete(&restoring.fill, draft, body) else {
+            return Ok(Some(Restored::NoRoom));
+        };
         pending.object.set_hits(head.hits);
         if !pending.fits {
             return Ok(Some(Restored::NoRoom));
@@ -322,7 +361,13 @@ impl Store {
     }
 
     /// Stores a response behind the existing ones, if it has room without evicting any.
-    fn put_behind(&self, key: &[u8], selector: Selector, object: &Arc<Object>, now_us: u64) -> Restored {
+    fn put_behind(
+        &self,
+        key: &[u8],
+        selector: Selector,
+        object: &Arc<Object>,
+        now_us: u64,
+    ) -> Restored {
         let hashes: Hashes = self.hashes(key);
         match self.verdict(key, hashes, object) {
             Verdict::Stays => {}
@@ -330,7 +375,11 @@ impl Store {
             Verdict::Gone | Verdict::Withdrawn => return Restored::Purged,
         }
         let variants_max = self.variants_max();
-        let limits = Limits { bytes: self.account.limit(), object_bytes_max: self.object_bytes_max(), variants_max };
+        let limits = Limits {
+            bytes: self.account.limit(),
+            object_bytes_max: self.object_bytes_max(),
+            variants_max,
+        };
         let capacity = limits.index_bytes() / self.shards.len() as u64;
         let mut gone = Vec::new();
         let mut shard = self.write(self.shard(hashes));
@@ -357,7 +406,11 @@ fn head_of(
         return None;
     }
     let length = |text: &[u8]| u32::try_from(text.len()).ok();
-    let flags = [(terms.no_cache, NO_CACHE), (terms.forbids_stale, FORBIDS_STALE), (terms.immutable, IMMUTABLE)];
+    let flags = [
+        (terms.no_cache, NO_CACHE),
+        (terms.forbids_stale, FORBIDS_STALE),
+        (terms.immutable, IMMUTABLE),
+    ];
     Some(Head {
         texts: [length(key)?, length(selector.text())?, length(object.lines())?, length(tags)?],
         body_bytes: object.body_bytes(),
@@ -374,7 +427,12 @@ fn head_of(
     })
 }
 
-fn put_record(out: &mut impl Write, head: &Head, texts: [&[u8]; 4], object: &Object) -> io::Result<()> {
+fn put_record(
+    out: &mut impl Write,
+    head: &Head,
+    texts: [&[u8]; 4],
+    object: &Object,
+) -> io::Result<()> {
     let mut hasher = crc32fast::Hasher::new();
     let mut put = |bytes: &[u8]| {
         hasher.update(bytes);

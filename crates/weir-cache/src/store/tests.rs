@@ -25,10 +25,22 @@ pub(super) fn terms() -> Terms {
 }
 
 pub(super) fn draft(key: &[u8]) -> Draft<'_> {
-    Draft { key, selector: Selector::default(), lines: LINES, terms: terms(), tags: Vec::new(), source: SOURCE }
+    Draft {
+        key,
+        selector: Selector::default(),
+        lines: LINES,
+        terms: terms(),
+        tags: Vec::new(),
+        source: SOURCE,
+    }
 }
 
-pub(super) fn complete(store: &Store, fill: &Fill, draft: Draft<'_>, body: &[u8]) -> Result<Pending, NotKept> {
+pub(super) fn complete(
+    store: &Store,
+    fill: &Fill,
+    draft: Draft<'_>,
+    body: &[u8],
+) -> Result<Pending, NotKept> {
     let mut collector = store.collect(None)?;
     collector.push(body)?;
     store.complete(fill, draft, collector).map_err(|(why, _)| why)
@@ -51,7 +63,9 @@ pub(super) fn found(store: &Store, name: &str) -> Option<Vec<u8>> {
 fn what_is_stored_is_found() {
     let store = store(1 << 20, 1 << 16, 4);
     assert_eq!(found(&store, "a"), None);
-    for (name, bytes) in [("a", 0), ("b", 1), ("c", INLINE_MAX), ("d", INLINE_MAX + 1), ("e", 1 << 16)] {
+    for (name, bytes) in
+        [("a", 0), ("b", 1), ("c", INLINE_MAX), ("d", INLINE_MAX + 1), ("e", 1 << 16)]
+    {
         let sent = vec![name.as_bytes()[0]; bytes];
         let object = put(&store, draft(&key(name)), &sent).expect("room");
         assert_eq!((object.body_bytes(), object.lines()), (bytes as u64, LINES));
@@ -60,7 +74,10 @@ fn what_is_stored_is_found() {
         assert_eq!(found(&store, name), Some(sent));
         assert_eq!(object.hits(), 1);
     }
-    assert_eq!(put(&store, draft(&key("f")), &vec![0; (1 << 16) + 1]).err(), Some(NotKept::TooLarge));
+    assert_eq!(
+        put(&store, draft(&key("f")), &vec![0; (1 << 16) + 1]).err(),
+        Some(NotKept::TooLarge)
+    );
     let report = store.report();
     assert_eq!((report.objects, report.keys, report.stored, report.fill_bytes), (5, 5, 5, 0));
     assert_eq!((report.stored_bytes, report.zombie_bytes), (report.live_bytes, 0));
@@ -73,7 +90,12 @@ fn what_is_stored_is_found() {
 fn keys_are_compared_whole() {
     let store = store(1 << 20, 1 << 16, 1);
     put(&store, draft(b"http://a/x\napp\n"), b"app").expect("room");
-    for other in [&b"http://a/x\n"[..], b"http://a/x\napp2\n", b"http://a/xy\napp\n", b"http://a/x\napp\nx=1\n"] {
+    for other in [
+        &b"http://a/x\n"[..],
+        b"http://a/x\napp2\n",
+        b"http://a/xy\napp\n",
+        b"http://a/x\napp\nx=1\n",
+    ] {
         assert!(with_get("", |request| store.find(other, request, 1)).is_none());
     }
     assert_eq!(store.keys_of(b"http://a/x"), [b"http://a/x\napp\n"]);
@@ -93,7 +115,9 @@ fn variants_are_chosen() {
         let selector = vary(&format!("Foo: {value}\r\n"), "Foo");
         put(&store, Draft { selector, ..draft(&key) }, value.as_bytes()).expect("room");
     }
-    let get = |lines: &str| with_get(lines, |request| store.find(&key, request, 1)).map(|found| body(&found.object));
+    let get = |lines: &str| {
+        with_get(lines, |request| store.find(&key, request, 1)).map(|found| body(&found.object))
+    };
     assert_eq!(get("Foo: 1\r\n").as_deref(), Some(&b"1"[..]));
     assert_eq!(get("Foo: 2\r\n").as_deref(), Some(&b"2"[..]));
     assert_eq!(get("Foo: 3\r\n"), None);
@@ -104,8 +128,9 @@ fn variants_are_chosen() {
         put(&store, Draft { selector, ..draft(&key) }, b"").expect("room");
     }
     assert_eq!(store.variants(&key, 0).len(), 4);
-    let (one, other) =
-        with_get("Foo: 8\r\n", |request| (store.fill_name(&key, request), store.fill_name(b"x", request)));
+    let (one, other) = with_get("Foo: 8\r\n", |request| {
+        (store.fill_name(&key, request), store.fill_name(b"x", request))
+    });
     let same = with_get("Foo: 8\r\nBar: 1\r\n", |request| store.fill_name(&key, request));
     let differs = with_get("Foo: 9\r\n", |request| store.fill_name(&key, request));
     assert!(one == same && one != differs && one != other);
@@ -125,7 +150,10 @@ fn a_304_shares_the_body() {
         let live = store.report().live_bytes;
         let shared = if bytes > INLINE_MAX { bytes as u64 } else { 0 };
         drop(old);
-        assert!(live - store.report().live_bytes < 1000, "the body of {name} counts once: {shared}");
+        assert!(
+            live - store.report().live_bytes < 1000,
+            "the body of {name} counts once: {shared}"
+        );
         assert_eq!(found(&store, name), Some(vec![7; bytes]));
     }
 }
@@ -143,7 +171,8 @@ fn purges_hold_at_once() {
     store.ban(Target::Tag { tag: b"t".to_vec(), host: None }, false).expect("room");
     store.ban(Target::Prefix(b"http://a/b".to_vec()), true).expect("room");
     assert_eq!((found(&store, "a"), found(&store, "tagged")), (None, None));
-    let soft = with_get("", |request| store.find(&key("b"), request, 5_500_000)).expect("only stale");
+    let soft =
+        with_get("", |request| store.find(&key("b"), request, 5_500_000)).expect("only stale");
     assert!(soft.object.is_purged_softly());
     assert_eq!((soft.terms.lifetime_s, soft.object.stored_terms().lifetime_s), (5, 60));
     assert!(!crate::is_fresh(&soft.terms, 5_500_000));
@@ -189,10 +218,12 @@ fn what_a_doubted_connection_brought_goes() {
     }
     let source = SourceMark { connection: 1, position: 12 };
     let fill = store.lone_fill(&key("e"));
-    let pending = complete(&store, &fill, Draft { source, ..draft(&key("e")) }, b"x").expect("room");
+    let pending =
+        complete(&store, &fill, Draft { source, ..draft(&key("e")) }, b"x").expect("room");
     store.withdraw(SourceMark { connection: 1, position: 10 });
     assert_eq!(store.insert(pending, 1).err(), Some(NotKept::Withdrawn));
-    let there: Vec<bool> = ["a", "b", "c", "d", "e"].iter().map(|name| found(&store, name).is_some()).collect();
+    let there: Vec<bool> =
+        ["a", "b", "c", "d", "e"].iter().map(|name| found(&store, name).is_some()).collect();
     assert_eq!(there, [true, false, false, true, false]);
     let report = store.report();
     assert_eq!((report.withdrawn, report.withdrawals, report.purged), (2, 1, 0));
@@ -251,7 +282,8 @@ fn bans_end_by_themselves() {
     for _ in 0..=BANS_MAX {
         store.ban(Target::Url(b"http://a/soft".to_vec()), true).expect("others ended");
     }
-    let soft = with_get("", |request| store.find(&key("soft"), request, 9_000_000)).expect("only stale");
+    let soft =
+        with_get("", |request| store.find(&key("soft"), request, 9_000_000)).expect("only stale");
     assert_eq!(soft.terms.lifetime_s, 7);
 }
 
@@ -260,8 +292,9 @@ fn bans_end_by_themselves() {
 #[test]
 fn what_is_still_being_sent() {
     let store = store(1 << 20, 1 << 16, 1);
-    let held: Vec<_> =
-        (0..4).map(|n| put(&store, draft(&key(&format!("h{n}"))), &[1; 60_000]).expect("room")).collect();
+    let held: Vec<_> = (0..4)
+        .map(|n| put(&store, draft(&key(&format!("h{n}"))), &[1; 60_000]).expect("room"))
+        .collect();
     let piece = held[0].pieces()[0].clone();
     store.ban(Target::All, false).expect("room");
     (0..10).for_each(|_| store.sweep(100, 1));
@@ -270,7 +303,10 @@ fn what_is_still_being_sent() {
     assert!(report.zombie_bytes > 240_000, "{report:?}");
     drop(held);
     let report = store.report();
-    assert!(report.zombie_bytes >= piece.len() as u64 && report.zombie_bytes < piece.len() as u64 + 200, "{report:?}");
+    assert!(
+        report.zombie_bytes >= piece.len() as u64 && report.zombie_bytes < piece.len() as u64 + 200,
+        "{report:?}"
+    );
     assert_eq!(piece[..10], [1; 10]);
     drop(piece);
     assert_eq!(store.report().live_bytes, 0);
@@ -338,9 +374,12 @@ fn an_object_costs_256_bytes() {
 
 #[test]
 fn shards_have_room_for_large_objects() {
-    for (bytes, object_bytes_max, wanted, expected) in
-        [(256 << 20, 8 << 20, 64, 8), (1 << 20, 1 << 18, 64, 1), (1 << 30, 1 << 20, 64, 64), (1 << 20, 1 << 10, 5, 4)]
-    {
+    for (bytes, object_bytes_max, wanted, expected) in [
+        (256 << 20, 8 << 20, 64, 8),
+        (1 << 20, 1 << 18, 64, 1),
+        (1 << 30, 1 << 20, 64, 64),
+        (1 << 20, 1 << 10, 5, 4),
+    ] {
         let limits = Limits { bytes, object_bytes_max, variants_max: 1 };
         assert_eq!(limits.shards(wanted), expected, "{limits:?}");
         let store = Store::new(limits, [0, 0], wanted);
@@ -376,10 +415,13 @@ fn what_finds_no_room_can_still_be_sent() {
     // Slow clients hold all memory except that of the response being fetched.
     let own = collector::piece_weight(16 << 10) + 64;
     let held = store.account.admit((64 << 10) - own, 0).expect("it is empty");
-    let (fill, mut collector) = (store.lone_fill(&key("a")), store.collect(Some(16 << 10)).expect("small"));
+    let (fill, mut collector) =
+        (store.lone_fill(&key("a")), store.collect(Some(16 << 10)).expect("small"));
     assert_eq!(collector.push(&[7; 16 << 10]), Ok(()));
-    let pending =
-        store.complete(&fill, draft(&key("a")), collector).map_err(|(why, _)| why).expect("memory of its own");
+    let pending = store
+        .complete(&fill, draft(&key("a")), collector)
+        .map_err(|(why, _)| why)
+        .expect("memory of its own");
     let object = Arc::clone(pending.object());
     assert_eq!(store.insert(pending, 0).err(), Some(NotKept::NoRoom));
     assert_eq!((body(&object), found(&store, "a")), (vec![7; 16 << 10], None));

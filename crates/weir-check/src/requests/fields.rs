@@ -30,7 +30,11 @@ fn control_bytes(rows: &mut Rows) {
     for byte in (0u8..0x20).chain([0x7f]).filter(|byte| !b"\r\n".contains(byte)) {
         let c = char::from(byte);
         rows.bad("B3", &format!("{byte:02x}_in_name"), &get(&format!("X{c}Y: b\r\n")));
-        rows.bad("B3", &format!("{byte:02x}_in_target"), &format!("GET /a{c}b HTTP/1.1\r\nHost: a\r\n\r\n"));
+        rows.bad(
+            "B3",
+            &format!("{byte:02x}_in_target"),
+            &format!("GET /a{c}b HTTP/1.1\r\nHost: a\r\n\r\n"),
+        );
         if byte != b'\t' {
             rows.bad("B3", &format!("{byte:02x}_in_value"), &get(&format!("X: a{c}b\r\n")));
             rows.bad("B3", &format!("{byte:02x}_ends_value"), &get(&format!("X: a{c}\r\n")));
@@ -55,7 +59,12 @@ fn folds_and_names(rows: &mut Rows) {
     rows.bad("B6", "byte_ff", &get("\u{ff}: a\r\n"));
     rows.bad("B6", "slash", &get("a/b: c\r\n"));
     let dropped = Leaving { without: vec!["6.6.6.6"], ..Leaving::new("GET", "/") };
-    rows.add("B7", "forwarded_for", &get("X_Forwarded_For: 6.6.6.6\r\n"), Expect::Forwarded(vec![dropped]));
+    rows.add(
+        "B7",
+        "forwarded_for",
+        &get("X_Forwarded_For: 6.6.6.6\r\n"),
+        Expect::Forwarded(vec![dropped]),
+    );
 }
 
 fn first_lines(rows: &mut Rows) {
@@ -76,7 +85,12 @@ fn first_lines(rows: &mut Rows) {
     rows.add("B8", "target_of_64_kib", &target, Expect::Refused(&[414]));
     let long = format!("/{}", "t".repeat(7985));
     let line = with(&format!("GET {long} HTTP/1.1"));
-    rows.add("B8", "line_of_8000_is_fine", &line, Expect::Forwarded(vec![Leaving::new("GET", &long)]));
+    rows.add(
+        "B8",
+        "line_of_8000_is_fine",
+        &line,
+        Expect::Forwarded(vec![Leaving::new("GET", &long)]),
+    );
     rows.bad("B8", "crlf_1000_times", &format!("{}{}", "\r\n".repeat(1000), get("")));
     let one = Expect::Forwarded(vec![Leaving::new("GET", "/")]);
     rows.add("B8", "one_leading_crlf_is_fine", &format!("\r\n{}", get("")), one);
@@ -86,45 +100,86 @@ fn limits(rows: &mut Rows) {
     let too_large = || Expect::Refused(&[431]);
     let fields = |count: usize| (1..count).map(|n| format!("X-{n}: y\r\n")).collect::<String>();
     rows.add("B9", "101_fields", &get(&fields(101)), too_large());
-    rows.add("B9", "100_fields_are_fine", &get(&fields(100)), Expect::Forwarded(vec![Leaving::new("GET", "/")]));
-    rows.add("B9", "field_of_64_kib", &get(&format!("X: {}\r\n", "y".repeat(64 << 10))), too_large());
-    rows.add("B9", "name_of_64_kib", &get(&format!("{}: y\r\n", "X".repeat(64 << 10))), too_large());
+    rows.add(
+        "B9",
+        "100_fields_are_fine",
+        &get(&fields(100)),
+        Expect::Forwarded(vec![Leaving::new("GET", "/")]),
+    );
+    rows.add(
+        "B9",
+        "field_of_64_kib",
+        &get(&format!("X: {}\r\n", "y".repeat(64 << 10))),
+        too_large(),
+    );
+    rows.add(
+        "B9",
+        "name_of_64_kib",
+        &get(&format!("{}: y\r\n", "X".repeat(64 << 10))),
+        too_large(),
+    );
     let large = get(&format!("X: {}\r\n", "y".repeat(16 << 10)));
-    rows.add("B9", "field_of_16_kib_is_fine", &large, Expect::Forwarded(vec![Leaving::new("GET", "/")]));
+    rows.add(
+        "B9",
+        "field_of_16_kib_is_fine",
+        &large,
+        Expect::Forwarded(vec![Leaving::new("GET", "/")]),
+    );
     rows.add("B9", "cookies_10000", &get(&"Cookie: a\r\n".repeat(10_000)), too_large());
 }
 
 fn connection_options(rows: &mut Rows) {
     let protected = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close, X-Auth, Host, Content-Length\r\n\
         X-Auth: secret\r\nContent-Length: 5\r\n\r\nhello";
-    let left = Leaving { host: Some("a"), absent: vec!["x-auth"], ..Leaving::new("POST", "/") }.body(b"hello");
+    let left = Leaving { host: Some("a"), absent: vec!["x-auth"], ..Leaving::new("POST", "/") }
+        .body(b"hello");
     rows.add("B11", "names_framing_and_host", protected, Expect::Forwarded(vec![left]));
     let own = Leaving { without: vec!["6.6.6.6"], ..Leaving::new("GET", "/") };
     let text = get("Connection: X-Forwarded-For\r\nX-Forwarded-For: 6.6.6.6\r\n");
     rows.add("B11", "names_forwarded_for", &text, Expect::Forwarded(vec![own]));
-    let kept = Leaving { fields: vec![("cookie", "a=b"), ("authorization", "c")], ..Leaving::new("GET", "/") };
+    let kept = Leaving {
+        fields: vec![("cookie", "a=b"), ("authorization", "c")],
+        ..Leaving::new("GET", "/")
+    };
     let text = get("Connection: Cookie, Authorization\r\nCookie: a=b\r\nAuthorization: c\r\n");
     rows.add("B11", "names_cookie_and_authorization", &text, Expect::Forwarded(vec![kept]));
     let chunked = "POST / HTTP/1.1\r\nHost: a\r\nConnection: Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n\r\n\
         5\r\nhello\r\n0\r\n\r\n";
     let left = Leaving::new("POST", "/").body(b"hello");
     rows.add("B11", "names_transfer_encoding", chunked, Expect::Forwarded(vec![left]));
-    let text = get("Connection: keep-alive\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nProxy: y\r\nTE: gzip\r\n\
-        Proxy-Authorization: z\r\n");
-    let gone = ["keep-alive", "proxy-connection", "proxy", "te", "proxy-authorization", "connection"].to_vec();
+    let text = get(
+        "Connection: keep-alive\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nProxy: y\r\nTE: gzip\r\n\
+        Proxy-Authorization: z\r\n",
+    );
+    let gone =
+        ["keep-alive", "proxy-connection", "proxy", "te", "proxy-authorization", "connection"]
+            .to_vec();
     let left = Leaving { absent: gone, ..Leaving::new("GET", "/") };
     rows.add("B11", "hop_by_hop_is_dropped", &text, Expect::Forwarded(vec![left]));
 }
 
 fn loops(rows: &mut Rows) {
     rows.add("B12", "own_via", &get("Via: 1.1 weir\r\n"), Expect::Local(&[508]));
-    rows.add("B12", "own_via_among_others", &get("Via: 1.1 x, 1.0 WEIR, 1.1 y\r\n"), Expect::Local(&[508]));
+    rows.add(
+        "B12",
+        "own_via_among_others",
+        &get("Via: 1.1 x, 1.0 WEIR, 1.1 y\r\n"),
+        Expect::Local(&[508]),
+    );
     rows.add("B12", "own_cdn_loop", &get("CDN-Loop: a;x=1, WEIR\r\n"), Expect::Local(&[508]));
-    let left = Leaving { fields: vec![("via", "1.1 weird"), ("cdn-loop", "weir")], ..Leaving::new("GET", "/") };
+    let left = Leaving {
+        fields: vec![("via", "1.1 weird"), ("cdn-loop", "weir")],
+        ..Leaving::new("GET", "/")
+    };
     let joined = Expect::Forwarded(vec![left]);
     let lines = Leaving { without: vec!["WEIR"], ..Leaving::new("GET", "/") };
     let text = get("Via: 1.1 weird\r\n");
-    rows.add("B12", "other_via_stays", &text, Expect::OneOf(vec![joined, Expect::Forwarded(vec![lines])]));
+    rows.add(
+        "B12",
+        "other_via_stays",
+        &text,
+        Expect::OneOf(vec![joined, Expect::Forwarded(vec![lines])]),
+    );
     let trace = "TRACE / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n";
     rows.add("B12", "trace_ends_here", trace, Expect::Local(&[200, 405]));
     let options = "OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n";

@@ -64,9 +64,15 @@ fn transfer_codings(rows: &mut Rows) {
     for (name, line) in lines {
         rows.add("A3", name, &post(line, &format!("0\r\n\r\n{SMUGGLED}")), refused.clone());
     }
-    let body = Leaving { absent: vec!["content-length_"], ..Leaving::new("POST", "/") }.body(b"hello");
+    let body =
+        Leaving { absent: vec!["content-length_"], ..Leaving::new("POST", "/") }.body(b"hello");
     let upper = "tRANSFER-eNCODING: CHUNKED\r\n";
-    rows.add("A3", "any_case_is_fine", &post(upper, "5\r\nhello\r\n0\r\n\r\n"), Expect::Forwarded(vec![body]));
+    rows.add(
+        "A3",
+        "any_case_is_fine",
+        &post(upper, "5\r\nhello\r\n0\r\n\r\n"),
+        Expect::Forwarded(vec![body]),
+    );
 }
 
 fn hidden_lengths(rows: &mut Rows) {
@@ -78,7 +84,12 @@ fn hidden_lengths(rows: &mut Rows) {
     let other_name = Leaving { absent: vec!["content_length"], ..Leaving::new("POST", "/") };
     let two = vec![other_name, Leaving::new("GET", "/second")];
     let second = "GET /second HTTP/1.1\r\nHost: a\r\n\r\n";
-    rows.add("A5", "underscore_is_another_name", &post("Content_Length: 7\r\n", second), Expect::Forwarded(two));
+    rows.add(
+        "A5",
+        "underscore_is_another_name",
+        &post("Content_Length: 7\r\n", second),
+        Expect::Forwarded(two),
+    );
 }
 
 fn lengths(rows: &mut Rows) {
@@ -98,7 +109,11 @@ fn lengths(rows: &mut Rows) {
         ("arabic_digit", "\u{b2}"),
     ];
     for (name, value) in bad {
-        rows.bad("A7", name, &post(&format!("Content-Length: {value}\r\n"), &format!("hello{SMUGGLED}")));
+        rows.bad(
+            "A7",
+            name,
+            &post(&format!("Content-Length: {value}\r\n"), &format!("hello{SMUGGLED}")),
+        );
     }
     let lines = [
         ("two_equal", "Content-Length: 5\r\nContent-Length: 5\r\n"),
@@ -108,8 +123,10 @@ fn lengths(rows: &mut Rows) {
     for (name, lines) in lines {
         rows.bad("A7", name, &post(lines, "hello"));
     }
-    let padded =
-        Expect::OneOf(vec![Expect::Refused(&[400]), Expect::Forwarded(vec![Leaving::new("POST", "/").body(b"hello")])]);
+    let padded = Expect::OneOf(vec![
+        Expect::Refused(&[400]),
+        Expect::Forwarded(vec![Leaving::new("POST", "/").body(b"hello")]),
+    ]);
     rows.add("A7", "leading_zeros", &post("Content-Length: 005\r\n", "hello"), padded);
     rows.add(
         "K5",
@@ -120,11 +137,16 @@ fn lengths(rows: &mut Rows) {
     let long = format!("Content-Length: {}\r\n", "9".repeat(400));
     rows.add("K5", "length_of_400_digits", &post(&long, ""), Expect::Refused(&[400]));
     let zeros = format!("Content-Length: {}5\r\n", "0".repeat(400));
-    let collapsed =
-        Expect::OneOf(vec![Expect::Refused(&[400]), Expect::Forwarded(vec![Leaving::new("POST", "/").body(b"hello")])]);
+    let collapsed = Expect::OneOf(vec![
+        Expect::Refused(&[400]),
+        Expect::Forwarded(vec![Leaving::new("POST", "/").body(b"hello")]),
+    ]);
     rows.add("K5", "length_of_400_zeros", &post(&zeros, "hello"), collapsed);
     let hops = get("Max-Forwards: 99999999999999999999999\r\n");
-    let passed = Expect::OneOf(vec![Expect::Forwarded(vec![Leaving::new("GET", "/")]), Expect::Refused(&[400])]);
+    let passed = Expect::OneOf(vec![
+        Expect::Forwarded(vec![Leaving::new("GET", "/")]),
+        Expect::Refused(&[400]),
+    ]);
     rows.add("K5", "max_forwards_overflows", &hops, passed);
     rows.bad("K5", "port_65536", "GET / HTTP/1.1\r\nHost: a:65536\r\n\r\n");
 }
@@ -149,12 +171,19 @@ fn chunk_sizes(rows: &mut Rows) {
         rows.bad("A8", name, &post(CHUNKED, &format!("{size}\r\nhello\r\n0\r\n\r\n{SMUGGLED}")));
     }
     let zeros = format!("{}5\r\nhello\r\n0\r\n\r\n", "0".repeat(300));
-    let either =
-        Expect::OneOf(vec![Expect::Refused(&[400]), Expect::Forwarded(vec![Leaving::new("POST", "/").body(b"hello")])]);
+    let either = Expect::OneOf(vec![
+        Expect::Refused(&[400]),
+        Expect::Forwarded(vec![Leaving::new("POST", "/").body(b"hello")]),
+    ]);
     rows.add("A8", "three_hundred_zeros", &post(CHUNKED, &zeros), either);
     rows.bad("K5", "chunk_two_to_64", &post(CHUNKED, "10000000000000000\r\n"));
     let second = "8000000000000000\r\nx";
-    rows.add("K5", "chunk_two_to_63", &post(CHUNKED, &format!("1\r\nx\r\n{second}")), Expect::Refused(&[400, 413]));
+    rows.add(
+        "K5",
+        "chunk_two_to_63",
+        &post(CHUNKED, &format!("1\r\nx\r\n{second}")),
+        Expect::Refused(&[400, 413]),
+    );
 }
 
 fn chunk_extensions(rows: &mut Rows) {
@@ -172,7 +201,10 @@ fn chunk_extensions(rows: &mut Rows) {
         let expect = match name {
             "quoted_crlf" => Expect::OneOf(vec![
                 refused,
-                Expect::ForwardedThenRefused(vec![Leaving::new("POST", "/").body(b"hello")], &[400]),
+                Expect::ForwardedThenRefused(
+                    vec![Leaving::new("POST", "/").body(b"hello")],
+                    &[400],
+                ),
             ]),
             _ => refused,
         };
@@ -219,7 +251,8 @@ fn trailers(rows: &mut Rows) {
     for (name, lines) in bad {
         rows.bad("A11", name, &post(CHUNKED, &format!("5\r\nhello\r\n0\r\n{lines}\r\n{SMUGGLED}")));
     }
-    let long = format!("5\r\nhello\r\n0\r\n{}\r\n", format!("X: {}\r\n", "y".repeat(1000)).repeat(100));
+    let long =
+        format!("5\r\nhello\r\n0\r\n{}\r\n", format!("X: {}\r\n", "y".repeat(1000)).repeat(100));
     rows.add("A11", "of_100_kib", &post(CHUNKED, &long), Expect::Refused(&[400, 431]));
     let dropped = Leaving { absent: vec!["x-trailer"], ..Leaving::new("POST", "/") }.body(b"hello");
     let valid = "5\r\nhello\r\n0\r\nX-Trailer: y\r\n\r\n";
@@ -227,12 +260,18 @@ fn trailers(rows: &mut Rows) {
 }
 
 fn version_10(rows: &mut Rows) {
-    let chunked = "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    let chunked =
+        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     rows.bad("A12", "chunked", chunked);
     // Without a length the body is empty; the bytes that follow are never delimited by the end of
     // the connection.
     let lengthless = format!("GET / HTTP/1.0\r\nHost: a\r\n\r\n{SMUGGLED}");
-    rows.add("A12", "get_without_length", &lengthless, Expect::Forwarded(vec![Leaving::new("GET", "/")]));
+    rows.add(
+        "A12",
+        "get_without_length",
+        &lengthless,
+        Expect::Forwarded(vec![Leaving::new("GET", "/")]),
+    );
     let kept = "GET /1 HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
     let two = format!("{kept}{}", kept.replace("/1 ", "/2 "));
     let left = vec![Leaving::new("GET", "/1"), Leaving::new("GET", "/2")];
@@ -244,7 +283,9 @@ fn bodies_where_unusual(rows: &mut Rows) {
     let size = SMUGGLED.len();
     for method in ["OPTIONS", "GET", "DELETE", "HEAD"] {
         let name = method.to_ascii_lowercase();
-        let text = format!("{method} / HTTP/1.1\r\nHost: a\r\n{CHUNKED}\r\n{size:x}\r\n{SMUGGLED}\r\n0\r\n\r\n");
+        let text = format!(
+            "{method} / HTTP/1.1\r\nHost: a\r\n{CHUNKED}\r\n{size:x}\r\n{SMUGGLED}\r\n0\r\n\r\n"
+        );
         let expect = Expect::OneOf(vec![
             Expect::Forwarded(vec![Leaving::new(method, "/").body(smuggled)]),
             Expect::Refused(&[400]),
@@ -256,7 +297,12 @@ fn bodies_where_unusual(rows: &mut Rows) {
         let first = format!("{method} /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nabcd");
         let second = format!("{method} /2 HTTP/1.1\r\nHost: a\r\n\r\n");
         let both = vec![Leaving::new(method, "/1").body(b"abcd"), Leaving::new(method, "/2")];
-        rows.add("A13", &format!("{name}_with_body"), &format!("{first}{second}"), Expect::Forwarded(both));
+        rows.add(
+            "A13",
+            &format!("{name}_with_body"),
+            &format!("{first}{second}"),
+            Expect::Forwarded(both),
+        );
     }
 }
 
@@ -271,7 +317,12 @@ fn expectations(rows: &mut Rows) {
     let idle = get("Expect: 100-continue\r\n");
     rows.add("A16", "without_body", &idle, Expect::Forwarded(vec![Leaving::new("GET", "/")]));
     let two = format!("{at_once}GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
-    rows.add("A16", "then_another", &two, Expect::Forwarded(vec![hello(), Leaving::new("GET", "/2")]));
+    rows.add(
+        "A16",
+        "then_another",
+        &two,
+        Expect::Forwarded(vec![hello(), Leaving::new("GET", "/2")]),
+    );
 }
 
 /// The body of a request to which weir itself responds is never the next request.
@@ -282,5 +333,10 @@ fn local_answers(rows: &mut Rows) {
     let looped = post(&format!("Via: 1.1 weir\r\n{length}"), SMUGGLED);
     rows.add("A17", "body_behind_508", &looped, Expect::Local(&[508]));
     let chunks = format!("{:x}\r\n{SMUGGLED}\r\n0\r\n\r\n", SMUGGLED.len());
-    rows.add("A17", "chunks_behind_508", &post(&format!("Via: 1.1 weir\r\n{CHUNKED}"), &chunks), Expect::Local(&[508]));
+    rows.add(
+        "A17",
+        "chunks_behind_508",
+        &post(&format!("Via: 1.1 weir\r\n{CHUNKED}"), &chunks),
+        Expect::Local(&[508]),
+    );
 }

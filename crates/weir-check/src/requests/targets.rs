@@ -35,7 +35,10 @@ fn hosts(rows: &mut Rows) {
         rows.bad("C1", name, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n{SMUGGLED}"));
     }
     rows.bad("C1", "two_in_http_10", "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n");
-    let none = Expect::OneOf(vec![Expect::Forwarded(vec![Leaving::new("GET", "/")]), Expect::Local(&[404])]);
+    let none = Expect::OneOf(vec![
+        Expect::Forwarded(vec![Leaving::new("GET", "/")]),
+        Expect::Local(&[404]),
+    ]);
     rows.add("C1", "none_in_http_10_is_fine", "GET / HTTP/1.0\r\n\r\n", none);
     for (name, host) in [("address_and_port", "127.0.0.1:80"), ("ipv6", "[::1]:8080")] {
         let left = Leaving { host: Some(host), ..Leaving::new("GET", "/") };
@@ -63,12 +66,22 @@ fn absolute_forms(rows: &mut Rows) {
 fn forms(rows: &mut Rows) {
     let with = |line: &str| format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n");
     rows.bad("C3", "get_asterisk", &with("GET *"));
-    rows.add("C3", "options_asterisk", &with("OPTIONS *"), Expect::Forwarded(vec![Leaving::new("OPTIONS", "*")]));
+    rows.add(
+        "C3",
+        "options_asterisk",
+        &with("OPTIONS *"),
+        Expect::Forwarded(vec![Leaving::new("OPTIONS", "*")]),
+    );
     rows.bad("C3", "connect_path", &with("CONNECT /x"));
     rows.add("C3", "connect", &with("CONNECT a:443"), Expect::Refused(&[400, 403, 405, 501]));
     let connect = format!("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n{SMUGGLED}");
     rows.add("C3", "connect_with_more", &connect, Expect::Refused(&[400, 403, 405, 501]));
-    rows.add("C3", "two_slashes", &with("GET //evil"), Expect::Forwarded(vec![Leaving::new("GET", "//evil")]));
+    rows.add(
+        "C3",
+        "two_slashes",
+        &with("GET //evil"),
+        Expect::Forwarded(vec![Leaving::new("GET", "//evil")]),
+    );
     rows.bad("C3", "no_slash", &with("GET foo"));
     rows.bad("C3", "authority", &with("GET a:80"));
     rows.bad("C3", "fragment", &with("GET /a#b"));
@@ -88,11 +101,13 @@ fn paths(rows: &mut Rows) {
         ("encoded_slash", "/%2fadmin"),
     ];
     for (name, target) in same {
-        let either = vec![Expect::Forwarded(vec![Leaving::new("GET", target)]), Expect::Refused(&[400])];
+        let either =
+            vec![Expect::Forwarded(vec![Leaving::new("GET", target)]), Expect::Refused(&[400])];
         rows.add("C4", name, &with(target), Expect::OneOf(either));
     }
     // The framing is beyond doubt, so the connection may remain open.
-    for (name, target) in [("parameter", "/a;/../admin"), ("dot_with_parameter", "/a/.;/../admin")] {
+    for (name, target) in [("parameter", "/a;/../admin"), ("dot_with_parameter", "/a/.;/../admin")]
+    {
         rows.add("C4", name, &with(target), Expect::Local(&[400]));
     }
     rows.bad("C4", "encoded_nul", &with("/admin%00"));
@@ -105,8 +120,10 @@ fn paths(rows: &mut Rows) {
 
 fn forwarded(rows: &mut Rows) {
     let left = || Leaving { without: vec!["6.6.6.6", "evil"], ..Leaving::new("GET", "/") };
-    let text = get("X-Forwarded-For: 6.6.6.6, 6.6.6.6\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: evil\r\n\
-        Forwarded: for=6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\n");
+    let text = get(
+        "X-Forwarded-For: 6.6.6.6, 6.6.6.6\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: evil\r\n\
+        Forwarded: for=6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\n",
+    );
     rows.add("C7", "is_overwritten", &text, Expect::Forwarded(vec![left()]));
     let lines = get(&"x-forwarded-FOR: 6.6.6.6\r\n".repeat(3));
     rows.add("C7", "three_lines", &lines, Expect::Forwarded(vec![left()]));
@@ -124,8 +141,18 @@ fn methods(rows: &mut Rows) {
         Expect::Local(&[501]),
     ]);
     rows.add("C8", "lower_case", &with("get"), lower);
-    rows.add("C8", "http_2_preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Expect::Refused(&[400, 505]));
-    rows.add("C8", "pri_in_http_11", "PRI * HTTP/1.1\r\nHost: a\r\n\r\n", Expect::Refused(&[400, 501]));
+    rows.add(
+        "C8",
+        "http_2_preface",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        Expect::Refused(&[400, 505]),
+    );
+    rows.add(
+        "C8",
+        "pri_in_http_11",
+        "PRI * HTTP/1.1\r\nHost: a\r\n\r\n",
+        Expect::Refused(&[400, 501]),
+    );
     let long: &'static str = Box::leak("M".repeat(1024).into_boxed_str());
     let unknown = Expect::OneOf(vec![
         Expect::Forwarded(vec![Leaving::new(long, "/")]),
@@ -134,7 +161,8 @@ fn methods(rows: &mut Rows) {
     ]);
     rows.add("C8", "token_of_1_kib", &with(long), unknown);
     // Idempotence follows from the request line alone: it remains a GET and may be followed.
-    let kept = Leaving { fields: vec![("x-http-method-override", "DELETE")], ..Leaving::new("GET", "/") };
+    let kept =
+        Leaving { fields: vec![("x-http-method-override", "DELETE")], ..Leaving::new("GET", "/") };
     let text = get("X-HTTP-Method-Override: DELETE\r\n");
     rows.add("C9", "override_is_not_read", &text, Expect::Forwarded(vec![kept]));
 }

@@ -36,7 +36,12 @@ fn whole() -> Vec<u8> {
     [
         head(0, &[(":status", "103"), ("link", "</a>")]),
         frame(kind::HEADERS, 0, 1, &header_block(&[OK])),
-        frame(kind::CONTINUATION, END_HEADERS, 1, &header_block(&[("content-length", "5"), ("x-nonce", "a")])),
+        frame(
+            kind::CONTINUATION,
+            END_HEADERS,
+            1,
+            &header_block(&[("content-length", "5"), ("x-nonce", "a")]),
+        ),
         data(0, b"he"),
         frame(kind::PING, 0, 0, b"12345678"),
         frame(kind::DATA, PADDED, 1, b"\x02llo\0\0"),
@@ -64,8 +69,14 @@ fn a_whole_answer_is_taken() {
     else {
         panic!("{all:?}")
     };
-    assert_eq!((reply.status, &reply.interim, reply.body.text()), (200, &vec![103], "hello".to_owned()));
-    assert_eq!((reply.fields.first("x-nonce"), reply.trailers.first("x-sum")), (Some("a"), Some("5")));
+    assert_eq!(
+        (reply.status, &reply.interim, reply.body.text()),
+        (200, &vec![103], "hello".to_owned())
+    );
+    assert_eq!(
+        (reply.fields.first("x-nonce"), reply.trailers.first("x-sum")),
+        (Some("a"), Some("5"))
+    );
     assert!(judge.is_between_frames() && judge.has_begun(1));
 }
 
@@ -118,27 +129,45 @@ fn what_must_not_leave_is_refused() {
         ("a field value with blanks", vec![head(0, &[OK, ("x-a", " b")])]),
         ("a field of the connection", vec![head(0, &[OK, ("transfer-encoding", "chunked")])]),
         ("a field of the connection", vec![head(0, &[OK, ("connection", "close")])]),
-        ("several Content-Length", vec![head(0, &[OK, ("content-length", "1"), ("content-length", "1")])]),
+        (
+            "several Content-Length",
+            vec![head(0, &[OK, ("content-length", "1"), ("content-length", "1")])],
+        ),
         ("Content-Length in a 204", vec![head(0, &[(":status", "204"), ("content-length", "0")])]),
         ("Content-Length that is not", vec![head(0, &[OK, ("content-length", "+1")])]),
         ("not as long", vec![head(0, &[OK, ("content-length", "2")]), data(END_STREAM, b"x")]),
         ("not as long", vec![head(END_STREAM, &[OK, ("content-length", "2")])]),
         ("a body where none", vec![head(0, &[(":status", "304")]), data(END_STREAM, b"x")]),
         ("behind RST_STREAM", vec![ok(), frame(kind::RST_STREAM, 0, 1, &[0; 4]), data(0, b"x")]),
-        ("a second RST_STREAM", vec![frame(kind::RST_STREAM, 0, 1, &[0; 4]), frame(kind::RST_STREAM, 0, 1, &[0; 4])]),
+        (
+            "a second RST_STREAM",
+            vec![frame(kind::RST_STREAM, 0, 1, &[0; 4]), frame(kind::RST_STREAM, 0, 1, &[0; 4])],
+        ),
         ("nobody opened", vec![frame(kind::HEADERS, END_HEADERS, 3, &header_block(&[OK]))]),
         ("nobody opened", vec![frame(kind::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1])]),
         ("a WINDOW_UPDATE of nothing", vec![frame(kind::WINDOW_UPDATE, 0, 1, &[0; 4])]),
-        ("between those of a header block", vec![frame(kind::HEADERS, 0, 1, &header_block(&[OK])), data(0, b"x")]),
+        (
+            "between those of a header block",
+            vec![frame(kind::HEADERS, 0, 1, &header_block(&[OK])), data(0, b"x")],
+        ),
         ("CONTINUATION of nothing", vec![frame(kind::CONTINUATION, END_HEADERS, 1, &[])]),
         ("the answer to no PING", vec![frame(kind::PING, ACK, 0, &[0; 8])]),
         ("an acknowledgement of no", vec![frame(kind::SETTINGS, ACK, 0, &[])]),
         ("a setting with a value", vec![frame(kind::SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 1])]),
-        ("takes back", vec![frame(kind::GOAWAY, 0, 0, &[0; 8]), frame(kind::GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])]),
+        (
+            "takes back",
+            vec![
+                frame(kind::GOAWAY, 0, 0, &[0; 8]),
+                frame(kind::GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]),
+            ],
+        ),
         ("no reason", vec![frame(5, 0, 1, &[0; 4])]),
         ("larger than the client allows", vec![vec![0, 0x40, 1, 0, 0, 0, 0, 0, 1]]),
         ("more padding", vec![ok(), frame(kind::DATA, PADDED, 1, &[4, 0, 0])]),
-        ("a header block", vec![frame(kind::HEADERS, END_HEADERS, 1, &[0xff, 0xff, 0xff, 0xff, 0xff])]),
+        (
+            "a header block",
+            vec![frame(kind::HEADERS, END_HEADERS, 1, &[0xff, 0xff, 0xff, 0xff, 0xff])],
+        ),
     ];
     for (rule, frames) in cases {
         let mut judge = asked("GET", 10);

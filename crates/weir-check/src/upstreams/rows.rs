@@ -59,14 +59,15 @@ fn answered() -> Asker {
 
 /// A row whose fault is noticed in any company, with a GET as trigger.
 fn row(id: &'static str, steps: Vec<Step>, asker: Asker, trust: Trust) -> HostileUpstream {
-    let letter = LETTERS.iter().find(|letter| id.starts_with(&format!("{}_", letter.to_ascii_lowercase())));
+    let letter =
+        LETTERS.iter().find(|letter| id.starts_with(&format!("{}_", letter.to_ascii_lowercase())));
     let letter = letter.copied().unwrap_or_default();
     HostileUpstream { id, letter, trigger: get(), steps, asker, trust, company: Company::Pipelined }
 }
 
 const LETTERS: [&str; 22] = [
-    "E0", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11", "E12", "E13", "E14", "E15", "E16", "E17",
-    "E18", "E21", "E26", "E28",
+    "E0", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11", "E12", "E13", "E14",
+    "E15", "E16", "E17", "E18", "E21", "E26", "E28",
 ];
 
 fn surplus() -> Vec<HostileUpstream> {
@@ -86,7 +87,12 @@ fn surplus() -> Vec<HostileUpstream> {
         row("e1_http_like_garbage", garbage("HTTP/1.1 SURPLUS\r\n\r\n"), answered(), Trust::Doubt),
         company(
             Company::Queued,
-            row("e1_half_an_answer_behind", garbage("HTTP/1.1 200 OK\r\nX-No"), answered(), Trust::Doubt),
+            row(
+                "e1_half_an_answer_behind",
+                garbage("HTTP/1.1 200 OK\r\nX-No"),
+                answered(),
+                Trust::Doubt,
+            ),
         ),
         HostileUpstream {
             trigger: encoded,
@@ -114,18 +120,30 @@ fn forbidden_bodies() -> Vec<HostileUpstream> {
     let conditional = Trigger { fields: "If-None-Match: \"x\"\r\n", ..get() };
     let empty = |status| Asker::Answer(status, String::new());
     let bodiless = || Asker::AnswerOr502(204, String::new());
-    let with = |trigger: &Trigger, row: HostileUpstream| HostileUpstream { trigger: trigger.clone(), ..row };
+    let with = |trigger: &Trigger, row: HostileUpstream| HostileUpstream {
+        trigger: trigger.clone(),
+        ..row
+    };
     let queued = |row: HostileUpstream| HostileUpstream { company: Company::Queued, ..row };
     let length = SECOND.len();
-    let as_body = |line: &str| vec![send(&format!("{line}X-Nonce: {{n}}\r\nContent-Length: {length}\r\n\r\n{SECOND}"))];
-    let plain = |line: &str| vec![send(&format!("{line}X-Nonce: {{n}}\r\nContent-Length: 7\r\n\r\nSURPLUS"))];
+    let as_body = |line: &str| {
+        vec![send(&format!("{line}X-Nonce: {{n}}\r\nContent-Length: {length}\r\n\r\n{SECOND}"))]
+    };
+    let plain = |line: &str| {
+        vec![send(&format!("{line}X-Nonce: {{n}}\r\nContent-Length: 7\r\n\r\nSURPLUS"))]
+    };
     let (ok, no_content) = ("HTTP/1.1 200 OK\r\n", "HTTP/1.1 204 No Content\r\n");
     let not_modified = "HTTP/1.1 304 Not Modified\r\n";
     vec![
         with(&head, row("e4_head_with_body", plain(ok), empty(200), Trust::Doubt)),
         with(&head, row("e4_head_with_an_answer_as_body", as_body(ok), empty(200), Trust::Surplus)),
         row("e5_204_with_body", plain(no_content), bodiless(), Trust::Doubt),
-        queued(row("e5_204_with_an_answer_as_body", as_body(no_content), bodiless(), Trust::Surplus)),
+        queued(row(
+            "e5_204_with_an_answer_as_body",
+            as_body(no_content),
+            bodiless(),
+            Trust::Surplus,
+        )),
         row(
             "e5_204_with_chunks",
             vec![send(&format!(
@@ -135,7 +153,10 @@ fn forbidden_bodies() -> Vec<HostileUpstream> {
             Trust::Doubt,
         ),
         with(&conditional, row("e6_304_with_body", plain(not_modified), empty(304), Trust::Doubt)),
-        with(&conditional, row("e6_304_with_an_answer_as_body", as_body(not_modified), empty(304), Trust::Surplus)),
+        with(
+            &conditional,
+            row("e6_304_with_an_answer_as_body", as_body(not_modified), empty(304), Trust::Surplus),
+        ),
     ]
 }
 
@@ -156,13 +177,24 @@ fn interim() -> Vec<HostileUpstream> {
         row("e7_33_hints", all(33), bad_gateway(), Trust::Doubt),
         row("e7_2000_hints", all(2000), bad_gateway(), Trust::Doubt),
         row("e8_101_unasked", vec![send(switch)], bad_gateway(), Trust::Doubt),
-        row("e8_101_and_an_answer", vec![send(&format!("{switch}{SECOND}"))], bad_gateway(), Trust::Doubt),
+        row(
+            "e8_101_and_an_answer",
+            vec![send(&format!("{switch}{SECOND}"))],
+            bad_gateway(),
+            Trust::Doubt,
+        ),
     ]
 }
 
 /// E9, E10, E11.
 fn early_and_late() -> Vec<HostileUpstream> {
-    let half = Trigger { method: "POST", query: "", fields: "", declared: Some(1_000_000), body: vec![b'x'; 100_000] };
+    let half = Trigger {
+        method: "POST",
+        query: "",
+        fields: "",
+        declared: Some(1_000_000),
+        body: vec![b'x'; 100_000],
+    };
     let refusal = "HTTP/1.1 413 Too Large\r\nX-Nonce: {n}\r\nContent-Length: 11\r\n\r\nok {n}";
     let beginning = send(&format!("{OK}Content-Length: 1048576\r\n\r\n{}", "y".repeat(1024)));
     let rest = Step::Send(vec![b'y'; (1 << 20) - 1024]);
@@ -173,14 +205,29 @@ fn early_and_late() -> Vec<HostileUpstream> {
         },
         HostileUpstream {
             trigger: half,
-            ..row("e9_early_refusal", vec![send(refusal)], Asker::Answer(413, "ok {n}".to_owned()), Trust::Closed)
+            ..row(
+                "e9_early_refusal",
+                vec![send(refusal)],
+                Asker::Answer(413, "ok {n}".to_owned()),
+                Trust::Closed,
+            )
         },
         // Alone: a client that waits after it for as long has a late response as well.
         HostileUpstream {
             company: Company::Alone,
-            ..row("e10_late_answer", vec![Step::AwaitDelivered, send(SECOND)], Asker::Status(&[504]), Trust::Closed)
+            ..row(
+                "e10_late_answer",
+                vec![Step::AwaitDelivered, send(SECOND)],
+                Asker::Status(&[504]),
+                Trust::Closed,
+            )
         },
-        row("e11_client_leaves", vec![beginning, Step::AwaitDelivered, rest], Asker::Leaves, Trust::Either),
+        row(
+            "e11_client_leaves",
+            vec![beginning, Step::AwaitDelivered, rest],
+            Asker::Leaves,
+            Trust::Either,
+        ),
     ]
 }
 
@@ -196,7 +243,10 @@ fn truncated() -> Vec<HostileUpstream> {
     vec![
         cut("e12_length_fin", length.clone(), Step::Fin),
         HostileUpstream { trust: Trust::Rude, ..cut("e12_length_rst", length, Step::Rst) },
-        HostileUpstream { trust: Trust::Any, ..cut("e12_stranger_in_body", send(&stranger), Step::Fin) },
+        HostileUpstream {
+            trust: Trust::Any,
+            ..cut("e12_stranger_in_body", send(&stranger), Step::Fin)
+        },
         cut("e12_chunk_fin", chunked("a\r\nSHORT"), Step::Fin),
         cut("e12_chunks_without_last", chunked("5\r\nSHORT\r\n"), Step::Fin),
         cut("e12_last_chunk_cut", chunked("5\r\nSHORT\r\n0\r\n"), Step::Fin),
@@ -234,7 +284,10 @@ fn framings() -> Vec<HostileUpstream> {
 fn grammar() -> Vec<HostileUpstream> {
     let bad = |id, text: &str| row(id, vec![send(text)], Asker::Status(&[502]), Trust::Doubt);
     let line = |line: &str| format!("{line}\r\nX-Nonce: {{n}}\r\nContent-Length: 2\r\n\r\nok");
-    let large = format!("{OK}{}Content-Length: 0\r\n\r\n", "X: yyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(32 << 10));
+    let large = format!(
+        "{OK}{}Content-Length: 0\r\n\r\n",
+        "X: yyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(32 << 10)
+    );
     vec![
         bad("e17_bare_lf", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
         bad("e17_lf_in_head", "HTTP/1.1 200 OK\r\nX: a\nContent-Length: 2\r\n\r\nok"),
@@ -256,7 +309,12 @@ fn grammar() -> Vec<HostileUpstream> {
 /// E17: faults that a proxy repairs, as the RFC requires (RFC 9112 §5.1, §5.2).
 fn grammar_tolerated() -> Vec<HostileUpstream> {
     let repaired = |id, field: &str| {
-        row(id, vec![send(&format!("{OK}{field}Content-Length: 11\r\n\r\nok {{n}}"))], answered(), Trust::Kept)
+        row(
+            id,
+            vec![send(&format!("{OK}{field}Content-Length: 11\r\n\r\nok {{n}}"))],
+            answered(),
+            Trust::Kept,
+        )
     };
     vec![
         repaired("e17_fold_becomes_space", "X-Fold: a\r\n  b\r\n"),
@@ -270,12 +328,18 @@ fn close_delimited() -> Vec<HostileUpstream> {
     let announced = send(&format!("{OK}Connection: close\r\nContent-Length: 11\r\n\r\nok {{n}}"));
     // The connection is authenticated from now on: any other client's requests on it would count as
     // this client's.
-    let bound =
-        send("HTTP/1.1 401 Unauthorized\r\nX-Nonce: {n}\r\nWWW-Authenticate: NTLM\r\nContent-Length: 11\r\n\r\nok {n}");
+    let bound = send(
+        "HTTP/1.1 401 Unauthorized\r\nX-Nonce: {n}\r\nWWW-Authenticate: NTLM\r\nContent-Length: 11\r\n\r\nok {n}",
+    );
     vec![
         row("e28_ends_by_close", vec![whole, Step::Fin], answered(), Trust::Closed),
         row("e28_http_10", vec![old, Step::Fin], answered(), Trust::Closed),
-        row("e26_connection_bound_auth", vec![bound], Asker::Answer(401, "ok {n}".to_owned()), Trust::Closed),
+        row(
+            "e26_connection_bound_auth",
+            vec![bound],
+            Asker::Answer(401, "ok {n}".to_owned()),
+            Trust::Closed,
+        ),
         row("e28_connection_close", vec![announced, Step::Fin], answered(), Trust::Closed),
     ]
 }

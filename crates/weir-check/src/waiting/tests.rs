@@ -11,13 +11,19 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Returns the counts of a machine that is busy for this share of its time, percent, after this
 /// many seconds.
 fn pressed(seconds: u64, percent: u64) -> Counts {
-    Counts { pressure_us: Some(seconds * percent * 10_000), steal: Some((0, seconds * 200)), queue_ns: 0 }
+    Counts {
+        pressure_us: Some(seconds * percent * 10_000),
+        steal: Some((0, seconds * 200)),
+        queue_ns: 0,
+    }
 }
 
 /// Checks every second; returns when the wait was given up.
 fn given_up_after(mut counts: impl FnMut(u64) -> Counts) -> u64 {
     let mut patience = Patience::new(DEADLINE, CAP);
-    (0..10_000).find(|&second| !patience.goes_on(SECOND * second as u32, || counts(second))).expect("every wait ends")
+    (0..10_000)
+        .find(|&second| !patience.goes_on(SECOND * second as u32, || counts(second)))
+        .expect("every wait ends")
 }
 
 #[test]
@@ -29,8 +35,10 @@ fn a_machine_that_has_time_gets_the_deadline_and_no_more() {
 #[test]
 fn a_busy_machine_is_waited_for_until_the_cap() {
     assert_eq!(given_up_after(|second| pressed(second, PRESSURE_PERCENT)), CAP.as_secs());
-    let stolen =
-        |second| Counts { steal: Some((second * 200 * STEAL_PERCENT / 100, second * 200)), ..pressed(second, 0) };
+    let stolen = |second| Counts {
+        steal: Some((second * 200 * STEAL_PERCENT / 100, second * 200)),
+        ..pressed(second, 0)
+    };
     assert_eq!(given_up_after(stolen), CAP.as_secs());
 }
 
@@ -49,8 +57,13 @@ fn load_that_was_over_before_the_deadline_does_not_count() {
 
 #[test]
 fn the_own_run_queue_counts_where_the_kernel_tells_no_pressure() {
-    let queued =
-        |percent: u64| move |second| Counts { pressure_us: None, steal: None, queue_ns: second * percent * 10_000_000 };
+    let queued = |percent: u64| {
+        move |second| Counts {
+            pressure_us: None,
+            steal: None,
+            queue_ns: second * percent * 10_000_000,
+        }
+    };
     assert_eq!(given_up_after(queued(QUEUE_PERCENT)), CAP.as_secs());
     assert_eq!(given_up_after(queued(QUEUE_PERCENT - 1)), DEADLINE.as_secs());
     // Where the kernel reports pressure, that takes precedence: this process may have many threads.
@@ -61,7 +74,10 @@ fn the_own_run_queue_counts_where_the_kernel_tells_no_pressure() {
 #[test]
 fn a_wait_that_is_asked_late_for_the_first_time_looks_before_it_judges() {
     let mut patience = Patience::new(DEADLINE, CAP);
-    assert!(patience.goes_on(SECOND * 90, || pressed(90, 0)), "nothing is known of the machine yet");
+    assert!(
+        patience.goes_on(SECOND * 90, || pressed(90, 0)),
+        "nothing is known of the machine yet"
+    );
     assert!(!patience.goes_on(SECOND * 95, || pressed(95, 0)));
     assert_eq!(
         patience.story(SECOND * 95),
@@ -71,8 +87,7 @@ fn a_wait_that_is_asked_late_for_the_first_time_looks_before_it_judges() {
 
 #[test]
 fn the_kernels_texts_are_read() {
-    let pressure =
-        "some avg10=23.87 avg60=11.50 avg300=4.77 total=21688767\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+    let pressure = "some avg10=23.87 avg60=11.50 avg300=4.77 total=21688767\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
     assert_eq!(pressure_us(pressure), Some(21_688_767));
     assert_eq!((pressure_us(""), tenths("")), (None, None));
     assert_eq!(tenths(pressure), Some(23));
@@ -107,7 +122,8 @@ fn a_machine_that_computes_is_shown_to_be_busy() {
 #[test]
 fn a_read_waits_longer_than_a_slice_of_its_socket() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let mut client = patient(TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens"));
+    let mut client =
+        patient(TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens"));
     let (mut server, _) = listener.accept().expect("a client");
     // Several of its calls end without a byte before any arrives.
     client.bound(Duration::from_millis(1), CAP).expect("an option of every socket");
@@ -134,8 +150,14 @@ fn what_the_kernel_knows_of_both_ends_is_told() {
         told.contains("FIN wait 2")
     });
     // The FIN counts as a byte as well, once it has come.
-    let unread = ["close wait, 0 bytes unacknowledged, 5 unread", "close wait, 0 bytes unacknowledged, 4 unread"];
-    assert!(told.contains("own end 127.0.0.1:") && unread.iter().any(|text| told.contains(text)), "{told}");
+    let unread = [
+        "close wait, 0 bytes unacknowledged, 5 unread",
+        "close wait, 0 bytes unacknowledged, 4 unread",
+    ];
+    assert!(
+        told.contains("own end 127.0.0.1:") && unread.iter().any(|text| told.contains(text)),
+        "{told}"
+    );
     assert!(told.contains("; other end 127.0.0.1:"), "{told}");
 }
 

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use weir_cache::{Directive, DirectiveSet, KeyRules, Options, RequestDirectivesMode, is_kept_from_fetches};
+use weir_cache::{
+    Directive, DirectiveSet, KeyRules, Options, RequestDirectivesMode, is_kept_from_fetches,
+};
 use weir_http::FieldName;
 use weir_proxy::plan::{CachePlan, CacheRules, Network, SnapshotPlan, ToldTo, UpstreamPlan};
 use weir_proxy::request::rules::edits::FieldEdits;
@@ -45,7 +47,9 @@ pub(super) fn cache_store(compiler: &mut Compiler<'_>, document: &Checked) -> Op
     if let Some(block) = block.filter(|_| !is_wanted) {
         let message = "no route has `cache`: weir stores nothing";
         let problem = Problem::new("no-effect", &block.span, message);
-        compiler.warnings.push(problem.help("write `cache` in a route: route { proxy \"app\"; cache; }"));
+        compiler
+            .warnings
+            .push(problem.help("write `cache` in a route: route { proxy \"app\"; cache; }"));
     }
     is_wanted.then_some(plan)
 }
@@ -57,21 +61,26 @@ fn check_snapshot(compiler: &mut Compiler<'_>, block: &Checked, plan: &CachePlan
             if block.chosen(name).is_some_and(|chosen| chosen.span.is_some()) {
                 let message = format!("`{name}` has no effect without `snapshot`");
                 let problem = Problem::new("no-effect", &block.place(name), message);
-                compiler.warnings.push(problem.help("add snapshot \"/var/lib/weir/cache.snapshot\""));
+                compiler
+                    .warnings
+                    .push(problem.help("add snapshot \"/var/lib/weir/cache.snapshot\""));
             }
         }
         return;
     };
     if snapshot.bytes_max > plan.size_bytes {
         let message = "`snapshot-size` is larger than the store";
-        let problem =
-            Problem::new("conflict", &block.place("snapshot-size"), message).help("lower it to at most `size`");
+        let problem = Problem::new("conflict", &block.place("snapshot-size"), message)
+            .help("lower it to at most `size`");
         compiler.push(problem.related(&block.place("size"), "size of the store"));
     }
     if let Err(why) = (compiler.world.experts.keeps)(&snapshot.path) {
         let message = format!("weir cannot keep the cache across restarts: {why}");
-        let help = "choose an existing directory that belongs to weir's user, such as /var/lib/weir";
-        compiler.warnings.push(Problem::new("unwritable", &block.place("snapshot"), message).help(help));
+        let help =
+            "choose an existing directory that belongs to weir's user, such as /var/lib/weir";
+        compiler
+            .warnings
+            .push(Problem::new("unwritable", &block.place("snapshot"), message).help(help));
     }
 }
 
@@ -90,7 +99,8 @@ pub(super) fn cache(
     }
     let methods = route.texts("methods");
     if !methods.is_empty() && !methods.contains(&"GET") {
-        let message = "`cache` has no effect: weir stores only responses to GET, which `methods` excludes";
+        let message =
+            "`cache` has no effect: weir stores only responses to GET, which `methods` excludes";
         let problem = Problem::new("conflict", &block.span, message);
         compiler.push(problem.related(&route.place("methods"), "methods of the route"));
     }
@@ -116,7 +126,9 @@ pub(super) fn cache(
         stores_set_cookie: block.word("set-cookie") == "store",
         strip: lower(&block.texts("strip")),
         ignored: DirectiveSet::of(&directives(block)),
-        bypass_cookies: compiler.only(block, "bypass").map_or_else(Vec::new, |bypass| bytes(&bypass.texts("cookie"))),
+        bypass_cookies: compiler
+            .only(block, "bypass")
+            .map_or_else(Vec::new, |bypass| bytes(&bypass.texts("cookie"))),
         object_bytes_max: store(document.all("cache").next()).object_bytes_max,
         ..Options::default()
     };
@@ -145,13 +157,19 @@ pub(super) fn cache(
 }
 
 /// Returns the clients that may purge.
-fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, (route, document): (&Checked, &Checked)) -> Vec<Network> {
+fn purge_from(
+    compiler: &mut Compiler<'_>,
+    block: &Checked,
+    (route, document): (&Checked, &Checked),
+) -> Vec<Network> {
     let texts = block.texts("purge-from");
     let is_for_all = texts.iter().any(|text| text.ends_with("/0"));
     if is_for_all {
         let message = "any client can purge everything that is stored, as often as it likes";
         let problem = Problem::new("exposed", &block.place("purge-from"), message);
-        compiler.warnings.push(problem.help("name only clients that change the content, such as 127.0.0.1"));
+        compiler
+            .warnings
+            .push(problem.help("name only clients that change the content, such as 127.0.0.1"));
     }
     let methods = route.texts("methods");
     if !texts.is_empty() && !methods.is_empty() && !methods.contains(&"PURGE") {
@@ -168,15 +186,23 @@ fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, (route, document): (
 
 /// Warns of a trusted proxy that may purge by its own address. A request in which it names no
 /// client may come from any client, so the proxy itself may not purge.
-fn warn_of_proxies(compiler: &mut Compiler<'_>, block: &Checked, document: &Checked, networks: &[Network]) {
+fn warn_of_proxies(
+    compiler: &mut Compiler<'_>,
+    block: &Checked,
+    document: &Checked,
+    networks: &[Network],
+) {
     let Some(client) = document.all("client").next() else { return };
-    let is_both = |text: &&str| network(text).is_some_and(|proxy| networks.iter().any(|one| one.overlaps(&proxy)));
+    let is_both = |text: &&str| {
+        network(text).is_some_and(|proxy| networks.iter().any(|one| one.overlaps(&proxy)))
+    };
     let Some(proxy) = client.texts("trusted-proxies").into_iter().find(is_both) else { return };
     let message = format!(
         "weir rejects a PURGE from `{proxy}` itself with 403: it is a trusted proxy and may act for any client"
     );
     let problem = Problem::new("conflict", &block.place("purge-from"), message);
-    let problem = problem.help("name the clients behind it that may purge: weir knows them by their own addresses");
+    let problem = problem
+        .help("name the clients behind it that may purge: weir knows them by their own addresses");
     compiler.warnings.push(problem.related(&client.place("trusted-proxies"), "trusted proxies"));
 }
 
@@ -190,14 +216,25 @@ pub(super) fn check_upstreams<'u>(
     let Some(block) = route.all("cache").next() else { return };
     for upstream in upstreams {
         let why = match upstream {
-            _ if upstream.is_destination() => "its server is the original destination of each client",
-            _ if upstream.sticky.is_some() => "it is `sticky`, which keeps each client at one server",
-            _ if upstream.pool.is_private() => "its `pool` gives each client or request its own connections",
+            _ if upstream.is_destination() => {
+                "its server is the original destination of each client"
+            }
+            _ if upstream.sticky.is_some() => {
+                "it is `sticky`, which keeps each client at one server"
+            }
+            _ if upstream.pool.is_private() => {
+                "its `pool` gives each client or request its own connections"
+            }
             _ => continue,
         };
-        let message = format!("weir stores no responses from the upstream `{}`: {why}", upstream.written_name());
+        let message = format!(
+            "weir stores no responses from the upstream `{}`: {why}",
+            upstream.written_name()
+        );
         let problem = Problem::new("conflict", &block.span, message);
-        compiler.push(problem.help("use `cache` only with an upstream that is the same for all clients"));
+        compiler.push(
+            problem.help("use `cache` only with an upstream that is the same for all clients"),
+        );
     }
 }
 
@@ -223,19 +260,28 @@ fn lifetimes(compiler: &mut Compiler<'_>, block: &Checked, name: &str) -> Vec<(u
 /// Returns a time in whole seconds: caches count nothing smaller.
 fn seconds(compiler: &mut Compiler<'_>, us: u64, name: &str, place: &Span) -> u32 {
     if !us.is_multiple_of(SECOND_US) {
-        let message = format!("`{name}`: {} is not a whole number of seconds, which caches need", time_text(us));
+        let message = format!(
+            "`{name}`: {} is not a whole number of seconds, which caches need",
+            time_text(us)
+        );
         compiler.push(Problem::new("bad-value", place, message));
     }
     narrow(us / SECOND_US)
 }
 
-fn keys(compiler: &mut Compiler<'_>, block: &Checked, route: &Checked, edits: &FieldEdits) -> KeyRules {
+fn keys(
+    compiler: &mut Compiler<'_>,
+    block: &Checked,
+    route: &Checked,
+    edits: &FieldEdits,
+) -> KeyRules {
     let Some(key) = compiler.only(block, "key") else { return KeyRules::default() };
     for name in key.texts("header") {
         let is_removed = edits.takes_away(name).then_some("`request` of this route removes it");
         if let Some(why) = unforwarded(name).or(is_removed) {
             let message = format!("no server receives `{name}` from clients: {why}");
-            let mut problem = Problem::new("conflict", &key.place("header"), message).help("leave it out");
+            let mut problem =
+                Problem::new("conflict", &key.place("header"), message).help("leave it out");
             if is_removed.is_some()
                 && let Some(request) = route.all("request").next()
             {
@@ -268,15 +314,21 @@ fn warn_of_sharing(compiler: &mut Compiler<'_>, block: &Checked) {
         let message = "all clients would get the cookies that were set for the first one";
         let problem = Problem::new("conflict", &force.span, message);
         let problem = problem.help("add strip \"Set-Cookie\", or leave `set-cookie` at \"refuse\"");
-        compiler.push(problem.related(&block.place("set-cookie"), "this stores responses with cookies"));
+        compiler.push(
+            problem.related(&block.place("set-cookie"), "this stores responses with cookies"),
+        );
     } else if stores && !strips {
         let message = "a client that gets a stored response gets its cookies: a session cookie makes it another user";
         let help = "use `refuse`, the default, unless no response to GET begins a session";
-        compiler.warnings.push(Problem::new("exposed", &block.place("set-cookie"), message).help(help));
+        compiler
+            .warnings
+            .push(Problem::new("exposed", &block.place("set-cookie"), message).help(help));
     }
     for secret in directives(block).into_iter().filter(|directive| SECRETS.contains(directive)) {
         let name = String::from_utf8_lossy(secret.name()).into_owned();
-        let message = format!("servers mark responses for one client with `{name}`, but every client gets them");
+        let message = format!(
+            "servers mark responses for one client with `{name}`, but every client gets them"
+        );
         let help = "let the servers say what weir may store, for example with CDN-Cache-Control";
         compiler.warnings.push(Problem::new("exposed", &block.place("ignore"), message).help(help));
     }
@@ -293,9 +345,14 @@ fn warn_of_clients(
     for (name, whose) in edits.of_clients() {
         let (each, help) = match whose {
             Whose::User => ("user", "remove this header if servers answer all users alike"),
-            _ => ("client address", "servers already get the address in X-Forwarded-For, which is not part of the key"),
+            _ => (
+                "client address",
+                "servers already get the address in X-Forwarded-For, which is not part of the key",
+            ),
         };
-        let message = format!("weir stores responses separately for each {each}: `request` sets `{name}` from it");
+        let message = format!(
+            "weir stores responses separately for each {each}: `request` sets `{name}` from it"
+        );
         let problem = Problem::new("apart", &block.span, message).help(help);
         let request = route.all("request").next().map(|request| request.span.clone());
         compiler.warnings.push(match request {
@@ -305,11 +362,13 @@ fn warn_of_clients(
     }
     let shows = |tls: &&Checked| tls.flag("client-cert-field");
     if let Some(tls) = document.all("listen").flat_map(|listen| listen.all("tls")).find(shows) {
-        let message =
-            "weir stores responses separately for each client certificate: it sends the certificate to servers";
+        let message = "weir stores responses separately for each client certificate: it sends the certificate to servers";
         let problem = Problem::new("apart", &block.span, message);
-        let problem = problem.help("write `client-cert-field=#false` if no server needs the certificate");
-        compiler.warnings.push(problem.related(&tls.place("client-cert-field"), "sent to servers here"));
+        let problem =
+            problem.help("write `client-cert-field=#false` if no server needs the certificate");
+        compiler
+            .warnings
+            .push(problem.related(&tls.place("client-cert-field"), "sent to servers here"));
     }
 }
 
@@ -347,8 +406,12 @@ pub(crate) fn unforwarded(name: &str) -> Option<&'static str> {
     let known = FieldName::of(name.as_bytes());
     match known {
         FieldName::Host => Some("it is part of every key already"),
-        _ if known.is_hop_by_hop() => Some("it is a hop-by-hop header, which proxies do not forward"),
-        _ if known.is_forwarding() => Some("weir sets it itself, with another value for each client"),
+        _ if known.is_hop_by_hop() => {
+            Some("it is a hop-by-hop header, which proxies do not forward")
+        }
+        _ if known.is_forwarding() => {
+            Some("weir sets it itself, with another value for each client")
+        }
         _ if is_kept_from_fetches(known) => Some("weir fetches content for the store without it"),
         _ => None,
     }

@@ -39,7 +39,10 @@ fn compress(block: &Checked) -> Compress {
     let (written, types) = (block.texts("codings"), block.texts("types"));
     // The written ones, in their order, each once.
     let mut codings: Vec<Coding> = Vec::new();
-    for coding in written.iter().filter_map(|word| Coding::ALL.into_iter().find(|coding| coding.word() == *word)) {
+    for coding in written
+        .iter()
+        .filter_map(|word| Coding::ALL.into_iter().find(|coding| coding.word() == *word))
+    {
         if !codings.contains(&coding) {
             codings.push(coding);
         }

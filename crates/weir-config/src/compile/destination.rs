@@ -22,13 +22,22 @@ pub(super) fn original(upstream: &Checked) -> Option<&Checked> {
 }
 
 /// Checks all upstreams with such a server; `blocks` are those of the plans.
-pub(super) fn check(compiler: &mut Compiler<'_>, document: &Checked, blocks: &[&Checked], upstreams: &[UpstreamPlan]) {
+pub(super) fn check(
+    compiler: &mut Compiler<'_>,
+    document: &Checked,
+    blocks: &[&Checked],
+    upstreams: &[UpstreamPlan],
+) {
     for (block, plan) in blocks.iter().zip(upstreams) {
         let Some(server) = original(block) else { continue };
         let place = server.place("address");
-        let problem = |wrong: &str| Problem::new("conflict", &place, format!("`{ORIGINAL_DESTINATION}`: {wrong}"));
+        let problem = |wrong: &str| {
+            Problem::new("conflict", &place, format!("`{ORIGINAL_DESTINATION}`: {wrong}"))
+        };
         if block.all("server").nth(1).is_some() || !block.text("servers-from").is_empty() {
-            compiler.push(problem("it is the destination of each client, so its upstream can have no other servers"));
+            compiler.push(problem(
+                "it is the destination of each client, so its upstream can have no other servers",
+            ));
         } else if block.all("health").next().is_some() {
             compiler.push(problem("it represents many servers, which `health` cannot probe"));
         } else if !plan.is_tcp() {
@@ -47,8 +56,9 @@ fn check_for_requests(
 ) {
     for (word, why) in OF_SERVERS {
         if let Some(inner) = block.all(word).next() {
-            let message =
-                format!("`{word}` cannot be used here: `{ORIGINAL_DESTINATION}` represents many servers, and {why}");
+            let message = format!(
+                "`{word}` cannot be used here: `{ORIGINAL_DESTINATION}` represents many servers, and {why}"
+            );
             compiler.push(Problem::new("conflict", &inner.span, message).help("leave it out"));
         }
     }
@@ -56,14 +66,22 @@ fn check_for_requests(
         let why = format!("those of `{}` go to the original destination of each client", plan.name);
         compiler.push(shared(block, plan.pool, &why));
     }
-    if let Some(other) = document.all("upstream").find(|other| other.text("fallback") == plan.name) {
-        let message =
-            format!("`{}` leads to the original destination of each client, so it cannot be a fallback", plan.name);
-        compiler.push(Problem::new("conflict", &other.place("fallback"), message).help("use it in `proxy` of a route"));
+    if let Some(other) = document.all("upstream").find(|other| other.text("fallback") == plan.name)
+    {
+        let message = format!(
+            "`{}` leads to the original destination of each client, so it cannot be a fallback",
+            plan.name
+        );
+        compiler.push(
+            Problem::new("conflict", &other.place("fallback"), message)
+                .help("use it in `proxy` of a route"),
+        );
     }
     let transparent = || document.all("listen").filter(|listen| listen.flag("transparent"));
     if let Some(tls) = transparent().find_map(|listen| listen.all("tls").next()) {
-        let message = format!("clients speak TLS here, but weir would send plain text to `{ORIGINAL_DESTINATION}`");
+        let message = format!(
+            "clients speak TLS here, but weir would send plain text to `{ORIGINAL_DESTINATION}`"
+        );
         let problem = Problem::new("conflict", &tls.span, message).related(place, "here");
         compiler.push(
             problem
@@ -71,10 +89,8 @@ fn check_for_requests(
         );
     }
     if transparent().next().is_none() {
-        let wrong =
-            "it needs a `listen` with `transparent=#true`: clients of all others have connected to this machine";
-        let help =
-            "add `transparent=#true` to `listen`, and route the clients' packets to this machine (docs/transparent.md)";
+        let wrong = "it needs a `listen` with `transparent=#true`: clients of all others have connected to this machine";
+        let help = "add `transparent=#true` to `listen`, and route the clients' packets to this machine (docs/transparent.md)";
         compiler.push(problem(wrong).help(help));
     }
 }

@@ -16,7 +16,9 @@ use crate::servers::parse_servers;
 /// Returns the servers in a file of servers.
 pub(crate) fn servers(document: &Checked, problems: &mut Vec<Problem>) -> Vec<ServerPlan> {
     let world = World { variables: &|_| None, read: &read_list, experts: Experts::NOBODY };
-    for server in document.all("server").filter(|server| server.text("address") == ORIGINAL_DESTINATION) {
+    for server in
+        document.all("server").filter(|server| server.text("address") == ORIGINAL_DESTINATION)
+    {
         let message = format!(
             "`{ORIGINAL_DESTINATION}` cannot be in a list of servers: it must be the only server of its upstream"
         );
@@ -35,7 +37,8 @@ impl Compiler<'_> {
         if let Some(why) = why {
             let help = "weir starts without its servers, and checks the file every two seconds";
             let first = why.lines().next().unwrap_or_default();
-            self.warnings.push(Problem::new("unusable", &block.place("servers-from"), first).help(help));
+            self.warnings
+                .push(Problem::new("unusable", &block.place("servers-from"), first).help(help));
         }
         Some(path.into())
     }
@@ -45,7 +48,11 @@ impl Compiler<'_> {
         let Some(block) = document.all("discovery").next() else { return DiscoveryPlan::default() };
         let (ttl_min_us, ttl_max_us) = (block.number("ttl-min"), block.number("ttl-max"));
         if ttl_max_us > 0 && ttl_min_us > ttl_max_us {
-            let problem = Problem::new("conflict", &block.place("ttl-min"), "`ttl-min` is longer than `ttl-max`");
+            let problem = Problem::new(
+                "conflict",
+                &block.place("ttl-min"),
+                "`ttl-min` is longer than `ttl-max`",
+            );
             self.push(problem.help("raise `ttl-max`, or lower `ttl-min`"));
         }
         let family = match block.word("family") {
@@ -53,7 +60,8 @@ impl Compiler<'_> {
             "ipv6" => Family::V6,
             _ => Family::Any,
         };
-        let resolvers = block.texts("resolver").iter().filter_map(|text| text.parse().ok()).collect();
+        let resolvers =
+            block.texts("resolver").iter().filter_map(|text| text.parse().ok()).collect();
         let (hold_us, files) = (block.number("hold"), files(self, document));
         let plan = DiscoveryPlan { resolvers, family, ttl_min_us, ttl_max_us, hold_us, files };
         warn_of_names(self, &plan);
@@ -63,7 +71,9 @@ impl Compiler<'_> {
 
 /// Returns the files of upstreams, by name; warns of those that have no servers now.
 fn files(compiler: &mut Compiler<'_>, document: &Checked) -> BTreeMap<String, PathBuf> {
-    let all = document.all("upstream").map(|block| (block.text("name").to_owned(), compiler.servers_from(block)));
+    let all = document
+        .all("upstream")
+        .map(|block| (block.text("name").to_owned(), compiler.servers_from(block)));
     all.filter_map(|(name, path)| Some((name, path?))).collect()
 }
 

@@ -12,7 +12,11 @@ const CHAIN_MAX: usize = 16;
 
 /// Notes the fallback in each upstream. Chains end, and if connections of an upstream belong to
 /// clients, those of its fallback do as well.
-pub(super) fn fallbacks(compiler: &mut Compiler<'_>, document: &Checked, upstreams: &mut [UpstreamPlan]) {
+pub(super) fn fallbacks(
+    compiler: &mut Compiler<'_>,
+    document: &Checked,
+    upstreams: &mut [UpstreamPlan],
+) {
     let blocks: Vec<&Checked> = document.all("upstream").take(upstreams.len()).collect();
     let names = &Names::of_upstreams(document);
     for (at, block) in blocks.iter().enumerate() {
@@ -27,7 +31,8 @@ pub(super) fn fallbacks(compiler: &mut Compiler<'_>, document: &Checked, upstrea
             chain.push(further);
         }
         let end = chain.last().copied().unwrap_or(next);
-        let is_circle = next == at || upstreams[end].fallback().is_some_and(|further| chain.contains(&further));
+        let is_circle =
+            next == at || upstreams[end].fallback().is_some_and(|further| chain.contains(&further));
         if is_circle {
             let way: Vec<&str> = chain.iter().map(|at| names.at(*at)).chain([name]).collect();
             let message = format!("`fallback` forms a loop: {}", way.join(" -> "));
@@ -44,8 +49,7 @@ pub(super) fn fallbacks(compiler: &mut Compiler<'_>, document: &Checked, upstrea
             continue;
         }
         if block.word("all-down") == "refuse" {
-            let message =
-                "`all-down` has no effect with `fallback`, which gets the requests when all servers are suspended";
+            let message = "`all-down` has no effect with `fallback`, which gets the requests when all servers are suspended";
             compiler.push(Problem::new("conflict", &block.place("all-down"), message));
         }
         upstreams[at].all_down = AllDown::Fallback(next);
@@ -56,11 +60,13 @@ pub(super) fn fallbacks(compiler: &mut Compiler<'_>, document: &Checked, upstrea
 /// Cuts chains that are too long, so that each walk along one ends soon.
 fn check_length(compiler: &mut Compiler<'_>, blocks: &[&Checked], upstreams: &mut [UpstreamPlan]) {
     for (at, block) in blocks.iter().enumerate() {
-        if std::iter::successors(Some(at), |at| upstreams[*at].fallback()).nth(CHAIN_MAX).is_none() {
+        if std::iter::successors(Some(at), |at| upstreams[*at].fallback()).nth(CHAIN_MAX).is_none()
+        {
             continue;
         }
         let message = format!("more than {CHAIN_MAX} upstreams in a chain of `fallback`");
-        let help = "merge the servers of some, or let `fallback` name one nearer to the end of the chain";
+        let help =
+            "merge the servers of some, or let `fallback` name one nearer to the end of the chain";
         compiler.push(Problem::new("too-many", &block.place("fallback"), message).help(help));
         upstreams[at].all_down = AllDown::TryAll;
     }

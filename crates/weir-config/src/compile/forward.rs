@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use weir_proxy::forward::policy::{LISTED_ABOVE, Pattern, Policy, Rule};
-use weir_proxy::plan::{ForwardPlan, ListenerPlan, PipelineMode, Pool, ServerPlan, Serves, UpstreamPlan};
+use weir_proxy::plan::{
+    ForwardPlan, ListenerPlan, PipelineMode, Pool, ServerPlan, Serves, UpstreamPlan,
+};
 
 use super::users::realm;
 use super::{BLOCKS_MAX, Compiler, narrow, network};
@@ -22,8 +24,18 @@ const LINES_TOLD_MAX: usize = 3;
 /// Options that are lists and criteria: a rule with an empty one would match more than intended.
 const CRITERIA: [&str; 7] = ["name", "address", "port", "method", "user", "client", "hours"];
 /// All criteria.
-const ALL_CRITERIA: [&str; 10] =
-    ["name", "names-file", "address", "port", "method", "user", "client", "since", "until", "hours"];
+const ALL_CRITERIA: [&str; 10] = [
+    "name",
+    "names-file",
+    "address",
+    "port",
+    "method",
+    "user",
+    "client",
+    "since",
+    "until",
+    "hours",
+];
 
 impl Compiler<'_> {
     /// Returns the forward proxy, and adds its upstream behind all others.
@@ -42,9 +54,13 @@ impl Compiler<'_> {
             let problem = Problem::new("missing-value", &block.span, "`forward` has no `listen`");
             self.push(problem.help("listen \"127.0.0.1:3128\""));
         }
-        if let Some(taken) = document.all("upstream").find(|upstream| upstream.text("name") == NAME) {
-            let message = format!("the name `{NAME}` is reserved for the upstream of the forward proxy");
-            self.push(Problem::new("conflict", &taken.place("name"), message).help("choose another name"));
+        if let Some(taken) = document.all("upstream").find(|upstream| upstream.text("name") == NAME)
+        {
+            let message =
+                format!("the name `{NAME}` is reserved for the upstream of the forward proxy");
+            self.push(
+                Problem::new("conflict", &taken.place("name"), message).help("choose another name"),
+            );
         }
         let own = listeners
             .iter()
@@ -62,7 +78,11 @@ impl Compiler<'_> {
             destinations_max: block.count_or_none("destinations").map_or(1, narrow),
             user_connections_max: block.count_or_none("user-connections").map(narrow),
             user_rate_max: block.count_or_none("user-rate").map(narrow),
-            resolvers: block.texts("resolver").iter().filter_map(|text| text.parse().ok()).collect(),
+            resolvers: block
+                .texts("resolver")
+                .iter()
+                .filter_map(|text| text.parse().ok())
+                .collect(),
             pac: self.pac(block, listeners).map(Into::into),
         })
     }
@@ -71,7 +91,11 @@ impl Compiler<'_> {
         let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         UpstreamPlan {
             name: NAME.to_owned(),
-            servers: vec![ServerPlan { connections_min: 0, connections: 0, ..ServerPlan::new(NAME, anywhere) }],
+            servers: vec![ServerPlan {
+                connections_min: 0,
+                connections: 0,
+                ..ServerPlan::new(NAME, anywhere)
+            }],
             pool: if block.text("pool") == "per-request" { Pool::PerRequest } else { Pool::Pinned },
             pipeline: PipelineMode::Off,
             forward_timeout_us: block.number("forward-timeout"),
@@ -86,7 +110,11 @@ impl Compiler<'_> {
         match (self.world.read)(path.as_ref()) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
-                self.push(Problem::new("unreadable", place, format!("`{path}` can't be read: {error}")));
+                self.push(Problem::new(
+                    "unreadable",
+                    place,
+                    format!("`{path}` can't be read: {error}"),
+                ));
                 None
             }
         }
@@ -106,8 +134,11 @@ impl Compiler<'_> {
                 last = Some(rule);
             }
             if rule.chosen("user").is_some() && !has_users {
-                let problem =
-                    Problem::new("conflict", &rule.place("user"), "rules with `user` never match: `users` is not set");
+                let problem = Problem::new(
+                    "conflict",
+                    &rule.place("user"),
+                    "rules with `user` never match: `users` is not set",
+                );
                 self.push(problem.help("users \"/etc/weir/users\""));
             }
             rules.push(self.forward_rule(rule));
@@ -140,11 +171,16 @@ impl Compiler<'_> {
                 "the rule never holds: `until` is not after `since`",
             ));
         }
-        let never_tunnels = !rule.methods.is_empty() && !rule.methods.iter().any(|method| method == "CONNECT");
-        let is_closed = |ports: &std::ops::RangeInclusive<u16>| *ports.end() <= LISTED_ABOVE && !ports.contains(&80);
-        if rule.allow && never_tunnels && !rule.ports.is_empty() && rule.ports.iter().all(is_closed) {
-            let message =
-                format!("the rule allows nothing: up to port {LISTED_ABOVE}, plain requests may go only to port 80");
+        let never_tunnels =
+            !rule.methods.is_empty() && !rule.methods.iter().any(|method| method == "CONNECT");
+        let is_closed = |ports: &std::ops::RangeInclusive<u16>| {
+            *ports.end() <= LISTED_ABOVE && !ports.contains(&80)
+        };
+        if rule.allow && never_tunnels && !rule.ports.is_empty() && rule.ports.iter().all(is_closed)
+        {
+            let message = format!(
+                "the rule allows nothing: up to port {LISTED_ABOVE}, plain requests may go only to port 80"
+            );
             self.push(
                 Problem::new("conflict", &block.place("port"), message)
                     .help("tunnels may go to any port: method=\"CONNECT\""),
@@ -158,15 +194,22 @@ impl Compiler<'_> {
             let place = chosen.span.as_ref().unwrap_or(&block.span);
             let is_told = self.problems.iter().any(|problem| problem.span.as_ref() == Some(place));
             if chosen.settings.is_empty() && !is_told {
-                let message = format!("`{}` is empty: the rule would then match any value of it", chosen.row.name);
-                self.push(Problem::new("missing-value", place, message).help("leave it out if you want that"));
+                let message = format!(
+                    "`{}` is empty: the rule would then match any value of it",
+                    chosen.row.name
+                );
+                self.push(
+                    Problem::new("missing-value", place, message)
+                        .help("leave it out if you want that"),
+                );
             }
         }
     }
 
     /// Returns the names of the rule and of its file; None when it has neither.
     fn rule_names(&mut self, block: &Checked) -> Option<Vec<Pattern>> {
-        let mut names: Vec<Pattern> = block.texts("name").into_iter().filter_map(|text| pattern(text).ok()).collect();
+        let mut names: Vec<Pattern> =
+            block.texts("name").into_iter().filter_map(|text| pattern(text).ok()).collect();
         let path = block.text("names-file");
         if !path.is_empty() {
             let place = block.place("names-file");
@@ -189,7 +232,11 @@ impl Compiler<'_> {
                 Err(message) => {
                     wrong += 1;
                     if wrong <= LINES_TOLD_MAX {
-                        self.push(Problem::new("bad-value", place, format!("{path}:{}: {message}", line + 1)));
+                        self.push(Problem::new(
+                            "bad-value",
+                            place,
+                            format!("{path}:{}: {message}", line + 1),
+                        ));
                     }
                 }
             }
@@ -207,18 +254,23 @@ impl Compiler<'_> {
             let others = ALL_CRITERIA.iter().filter(|name| **name != "client");
             let clients = rule.texts("client");
             others.clone().all(|name| rule.chosen(name).is_none())
-                && (rule.chosen("client").is_none() || clients.iter().any(|range| range.ends_with("/0")))
+                && (rule.chosen("client").is_none()
+                    || clients.iter().any(|range| range.ends_with("/0")))
         };
-        let verdict = block.all("rule").find(is_everybody).map_or("allow", |rule| rule.word("verdict"));
+        let verdict =
+            block.all("rule").find(is_everybody).map_or("allow", |rule| rule.word("verdict"));
         if !block.text("users").is_empty() || verdict == "deny" {
             return;
         }
         for listen in block.all("listen").take(BLOCKS_MAX) {
             let address = listen.text("address").parse::<SocketAddr>().ok();
-            let Some(address) = address.filter(|address| !address.ip().is_loopback()) else { continue };
+            let Some(address) = address.filter(|address| !address.ip().is_loopback()) else {
+                continue;
+            };
             let message = format!("any client that can connect to {address} may use the proxy");
             let help = "restrict it with `users \"/etc/weir/users\"`, or with `allow client=\"192.168.0.0/16\"` and `deny` as the last rule";
-            self.warnings.push(Problem::new("open-proxy", &listen.place("address"), message).help(help));
+            self.warnings
+                .push(Problem::new("open-proxy", &listen.place("address"), message).help(help));
         }
     }
 
@@ -236,17 +288,27 @@ impl Compiler<'_> {
     }
 
     /// Returns each listener as clients reach it: `PROXY host:port`, over TLS `HTTPS host:port`.
-    fn proxies(&mut self, block: &Checked, listeners: &[ListenerPlan], place: &Span) -> Vec<String> {
+    fn proxies(
+        &mut self,
+        block: &Checked,
+        listeners: &[ListenerPlan],
+        place: &Span,
+    ) -> Vec<String> {
         let host = block.text("pac-host");
         let listeners = listeners.iter().filter(|listener| listener.serves == Serves::Forward);
         let listeners: Vec<(&str, SocketAddr)> = listeners
             .filter_map(|listener| {
-                Some((if listener.tls.is_some() { "HTTPS" } else { "PROXY" }, listener.address.network()?))
+                Some((
+                    if listener.tls.is_some() { "HTTPS" } else { "PROXY" },
+                    listener.address.network()?,
+                ))
             })
             .collect();
         if host.is_empty() && listeners.iter().any(|(_, address)| address.ip().is_unspecified()) {
             let message = "the address for clients is unknown: the proxy listens on all addresses";
-            self.push(Problem::new("conflict", place, message).help("pac-host \"proxy.example.org\""));
+            self.push(
+                Problem::new("conflict", place, message).help("pac-host \"proxy.example.org\""),
+            );
         }
         let name = |address: &SocketAddr| {
             if host.is_empty() { address.to_string() } else { format!("{host}:{}", address.port()) }

@@ -16,7 +16,11 @@ pub(super) fn failover(compiler: &mut Compiler<'_>, upstream: &Checked) -> Vec<F
     rules
         .filter_map(|block| {
             let symptom = Symptom::parse(block.text("code"))?;
-            Some(FailoverRule { symptom, limit: narrow(block.number("limit")), window_us: block.number("window") })
+            Some(FailoverRule {
+                symptom,
+                limit: narrow(block.number("limit")),
+                window_us: block.number("window"),
+            })
         })
         .collect()
 }
@@ -25,13 +29,15 @@ pub(super) fn failover(compiler: &mut Compiler<'_>, upstream: &Checked) -> Vec<F
 pub(super) fn health(compiler: &mut Compiler<'_>, upstream: &Checked) -> Option<HealthPlan> {
     let block = upstream.all("health").next()?;
     if let Some(second) = upstream.all("health").nth(1) {
-        let problem = Problem::new("duplicate", &second.span, "`health` may occur only once in an upstream");
+        let problem =
+            Problem::new("duplicate", &second.span, "`health` may occur only once in an upstream");
         compiler.push(problem.related(&block.span, "first here"));
     }
     let given = |name| Some(block.text(name)).filter(|text| !text.is_empty()).map(str::to_owned);
     if block.word("method") == "HEAD" && given("expect-body").is_some() {
         let message = "a response to HEAD has no body: every probe would fail";
-        compiler.push(Problem::new("conflict", &block.place("expect-body"), message).help("use GET"));
+        compiler
+            .push(Problem::new("conflict", &block.place("expect-body"), message).help("use GET"));
     }
     Some(HealthPlan {
         method: block.word("method").to_owned(),

@@ -20,16 +20,24 @@ pub(super) fn check_identity(compiler: &mut Compiler<'_>, document: &Checked) {
         ));
     }
     let id = Some(("request-id", name)).filter(|_| !name.is_empty());
-    let trace = [TRACE_PARENT, TRACE_STATE].map(|name| ("trace-context", name)).into_iter().filter(|_| traces);
+    let trace = [TRACE_PARENT, TRACE_STATE]
+        .map(|name| ("trace-context", name))
+        .into_iter()
+        .filter(|_| traces);
     for (option, name) in id.into_iter().chain(trace) {
         for span in others(document, name) {
             let message = format!("`{name}` is set by `{option}` of `client`");
-            compiler.push(Problem::new("conflict", &span, message).related(&client.place(option), "here"));
+            compiler.push(
+                Problem::new("conflict", &span, message).related(&client.place(option), "here"),
+            );
         }
     }
-    for (option, word, is_known) in [("request-id", "request_id", id.is_some()), ("trace-context", "trace_id", traces)]
+    for (option, word, is_known) in
+        [("request-id", "request_id", id.is_some()), ("trace-context", "trace_id", traces)]
     {
-        for (block, row) in texts(document).filter(|(block, row)| !is_known && names(block.text(row), word)) {
+        for (block, row) in
+            texts(document).filter(|(block, row)| !is_known && names(block.text(row), word))
+        {
             let message = format!("`${word}` has no value without `{option}` in `client`");
             compiler.warnings.push(Problem::new("no-effect", &block.place(row), message));
         }
@@ -43,16 +51,23 @@ fn others(document: &Checked, name: &str) -> Vec<Span> {
     let edits = requests.flat_map(|request| request.all("edit")).filter(|edit| is(edit, "name"));
     let pipelines = document.all("upstream").flat_map(|upstream| upstream.all("pipeline"));
     let echoes = pipelines.filter(|pipeline| is(pipeline, "echo"));
-    edits.map(|edit| edit.place("name")).chain(echoes.map(|pipeline| pipeline.place("echo"))).collect()
+    edits
+        .map(|edit| edit.place("name"))
+        .chain(echoes.map(|pipeline| pipeline.place("echo")))
+        .collect()
 }
 
 /// Returns all texts with names of requests: the block, and the option in it.
 fn texts(document: &Checked) -> impl Iterator<Item = (&Checked, &'static str)> {
     let routes = || document.all("route");
     let edited = |name: &'static str| {
-        routes().flat_map(move |route| route.all(name)).flat_map(|block| block.all("edit")).map(|edit| (edit, "value"))
+        routes()
+            .flat_map(move |route| route.all(name))
+            .flat_map(|block| block.all("edit"))
+            .map(|edit| (edit, "value"))
     };
-    let redirects = routes().flat_map(|route| route.all("redirect")).map(|redirect| (redirect, "to"));
+    let redirects =
+        routes().flat_map(|route| route.all("redirect")).map(|redirect| (redirect, "to"));
     let logs = document.all("access-log").map(|log| (log, "format"));
     edited("request").chain(edited("answer")).chain(redirects).chain(logs)
 }
@@ -60,7 +75,8 @@ fn texts(document: &Checked) -> impl Iterator<Item = (&Checked, &'static str)> {
 /// Whether a text contains this name.
 fn names(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let bare =
-        text.match_indices(&format!("${word}")).any(|(at, found)| !text[at + found.len()..].starts_with(is_part));
+    let bare = text
+        .match_indices(&format!("${word}"))
+        .any(|(at, found)| !text[at + found.len()..].starts_with(is_part));
     bare || text.contains(&format!("${{{word}}}"))
 }

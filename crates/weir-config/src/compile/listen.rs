@@ -20,21 +20,26 @@ impl Compiler<'_> {
         let mut listeners = Vec::new();
         let forward = document.all("forward").flat_map(|forward| forward.all("listen"));
         let blocks = document.all("listen").map(|block| (block, Serves::Reverse));
-        let blocks = blocks.chain(forward.map(|block| (block, Serves::Forward))).chain(tcp::listeners(document));
+        let blocks = blocks
+            .chain(forward.map(|block| (block, Serves::Forward)))
+            .chain(tcp::listeners(document));
         for (at, (block, serves)) in blocks.enumerate() {
             if at == BLOCKS_MAX {
-                let message =
-                    format!("more than {BLOCKS_MAX} of `listen` in the file, including those of `forward` and `tcp`");
+                let message = format!(
+                    "more than {BLOCKS_MAX} of `listen` in the file, including those of `forward` and `tcp`"
+                );
                 self.push(Problem::new("too-many", &block.span, message));
                 break;
             }
-            let Some(address) = Location::read(block.text("address")).filter(|_| !block.text("address").is_empty())
+            let Some(address) =
+                Location::read(block.text("address")).filter(|_| !block.text("address").is_empty())
             else {
                 continue;
             };
             if let Some((other, span)) = seen.add(&address, &block.place("address")) {
                 let message = format!("`{address}` is already in use by `{other}`");
-                let problem = Problem::new("conflict", &block.place("address"), message).related(&span, "first here");
+                let problem = Problem::new("conflict", &block.place("address"), message)
+                    .related(&span, "first here");
                 self.push(problem);
             }
             tcp::check_listener(self, block, serves);
@@ -63,15 +68,21 @@ impl Compiler<'_> {
     /// Whether clients of a listener come through load balancers.
     fn proxy_protocol(&mut self, block: &Checked, document: &Checked) -> bool {
         let is_on = block.flag("proxy-protocol");
-        let trusted: Vec<&str> = document.all("client").flat_map(|client| client.texts("trusted-proxies")).collect();
-        if is_on && !trusted.is_empty() && block.text("address").starts_with(UNIX) && !trusted.contains(&UNIX) {
+        let trusted: Vec<&str> =
+            document.all("client").flat_map(|client| client.texts("trusted-proxies")).collect();
+        if is_on
+            && !trusted.is_empty()
+            && block.text("address").starts_with(UNIX)
+            && !trusted.contains(&UNIX)
+        {
             let message = "no client can connect: `proxy-protocol` accepts only `trusted-proxies`, which do not include unix sockets";
             let help = format!("client {{ trusted-proxies \"{UNIX}\"; }}");
             self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
         }
         if is_on && trusted.is_empty() {
             let message = "no client can connect: `proxy-protocol` accepts only `trusted-proxies`, and none are set";
-            let help = "client { trusted-proxies \"ADDRESS\"; } with the addresses of the load balancers";
+            let help =
+                "client { trusted-proxies \"ADDRESS\"; } with the addresses of the load balancers";
             self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
         }
         is_on
@@ -96,12 +107,16 @@ impl Seen {
             None => place.clone(),
         };
         let network = place.network().filter(|address| address.port() != 0);
-        let ports = network.map(|address| self.ports.entry((address.port(), address.is_ipv4())).or_default());
+        let ports = network
+            .map(|address| self.ports.entry((address.port(), address.is_ipv4())).or_default());
         let is_wild = network.is_some_and(|address| address.ip().is_unspecified());
+        let near = ports
+            .as_deref()
+            .map_or([None, None], |[any, wild]| [any.as_ref().filter(|_| is_wild), wild.as_ref()]);
         let near =
-            ports.as_deref().map_or([None, None], |[any, wild]| [any.as_ref().filter(|_| is_wild), wild.as_ref()]);
-        let near = near.into_iter().flatten().chain([place]).filter(|near| is_same_place(near, place));
-        let found = near.filter_map(|near| self.first.get(&bare(near))).min_by_key(|(number, ..)| *number);
+            near.into_iter().flatten().chain([place]).filter(|near| is_same_place(near, place));
+        let found =
+            near.filter_map(|near| self.first.get(&bare(near))).min_by_key(|(number, ..)| *number);
         let found = found.map(|(_, place, span)| (place.clone(), span.clone()));
         if let Some([any, wild]) = ports {
             any.get_or_insert_with(|| place.clone());
@@ -123,7 +138,10 @@ fn kernel_options(
 ) -> (bool, Congestion, Option<Arc<Tuning>>) {
     let (transparent, congestion) = (block.flag("transparent"), sockets::congestion(block));
     let words = [("transparent", transparent), ("congestion", congestion != Congestion::default())];
-    let words = words.into_iter().filter_map(|(word, is_on)| is_on.then_some(word)).chain(sockets::chosen(block));
+    let words = words
+        .into_iter()
+        .filter_map(|(word, is_on)| is_on.then_some(word))
+        .chain(sockets::chosen(block));
     for word in words.filter(|_| address.network().is_none()) {
         let message = format!("`{word}` needs a TCP listener, but `{address}` is a unix socket");
         compiler.push(Problem::new("conflict", &block.place(word), message));
@@ -133,7 +151,8 @@ fn kernel_options(
     }
     sockets::check_arms(compiler, block);
     if transparent && serves == Serves::Forward {
-        let message = "`transparent` has no use in `forward`: its clients connect to the proxy itself";
+        let message =
+            "`transparent` has no use in `forward`: its clients connect to the proxy itself";
         let help = "leave it out; for clients that do not know of weir, use `listen` at the top and an upstream with `original-destination`";
         compiler.push(Problem::new("conflict", &block.place("transparent"), message).help(help));
     }
@@ -141,18 +160,28 @@ fn kernel_options(
 }
 
 /// Returns the mode and the group of a unix socket.
-fn rights(compiler: &mut Compiler<'_>, block: &Checked, address: &Location, serves: Serves) -> (u32, Option<u32>) {
+fn rights(
+    compiler: &mut Compiler<'_>,
+    block: &Checked,
+    address: &Location,
+    serves: Serves,
+) -> (u32, Option<u32>) {
     let (mode, group) = (block.text("mode"), block.text("group"));
     if address.network().is_some() {
-        if let Some(word) = ["mode", "group"].into_iter().find(|word| !block.text(word).is_empty()) {
+        if let Some(word) = ["mode", "group"].into_iter().find(|word| !block.text(word).is_empty())
+        {
             let message = format!("`{word}` needs a unix socket, but `{address}` is a TCP address");
             compiler.push(Problem::new("conflict", &block.place(word), message));
         }
     } else if serves == Serves::Forward {
         let message = "a forward proxy must listen on TCP: its rules need addresses of clients";
-        compiler.push(Problem::new("conflict", &block.place("address"), message).help("listen \"127.0.0.1:3128\""));
+        compiler.push(
+            Problem::new("conflict", &block.place("address"), message)
+                .help("listen \"127.0.0.1:3128\""),
+        );
     }
-    let number = Some(group).filter(|group| !group.is_empty()).map(compiler.world.experts.group).transpose();
+    let number =
+        Some(group).filter(|group| !group.is_empty()).map(compiler.world.experts.group).transpose();
     let number = number.unwrap_or_else(|Account { message, help, .. }| {
         compiler.push(Problem::new("account", &block.place("group"), message).help(help));
         None
@@ -163,7 +192,10 @@ fn rights(compiler: &mut Compiler<'_>, block: &Checked, address: &Location, serv
 /// Whether one socket takes the other's connections. Port 0 is a new port each time.
 pub fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
-    a.port() != 0 && a.port() == b.port() && a.is_ipv4() == b.is_ipv4() && (wildcard || a.ip() == b.ip())
+    a.port() != 0
+        && a.port() == b.port()
+        && a.is_ipv4() == b.is_ipv4()
+        && (wildcard || a.ip() == b.ip())
 }
 
 /// Whether two places of listeners conflict.

@@ -46,7 +46,12 @@ impl<'a> Names<'a> {
 impl Compiler<'_> {
     /// Returns the index of the upstream that an option names. None: it does not exist, which is
     /// reported, or the option is absent.
-    pub(super) fn upstream_named(&mut self, block: &Checked, option: &str, names: &Names<'_>) -> Option<usize> {
+    pub(super) fn upstream_named(
+        &mut self,
+        block: &Checked,
+        option: &str,
+        names: &Names<'_>,
+    ) -> Option<usize> {
         let name = block.text(option);
         let target = names.find(name);
         // A missing or wrong name has been reported already.
@@ -60,11 +65,16 @@ impl Compiler<'_> {
     /// problems that are shown.
     fn unknown_upstream(&mut self, block: &Checked, option: &str, names: &Names<'_>) {
         let name = block.text(option);
-        let problem = Problem::new("unknown-upstream", &block.place(option), format!("unknown upstream `{name}`"));
+        let problem = Problem::new(
+            "unknown-upstream",
+            &block.place(option),
+            format!("unknown upstream `{name}`"),
+        );
         let known = if self.problems.len() < PROBLEMS_MAX { names.like(name) } else { None };
         self.push(match known {
             Some(known) => problem.help(format!("did you mean `{known}`?")),
-            None => problem.help(format!("define it: upstream \"{name}\" {{ server \"127.0.0.1:9090\" }}")),
+            None => problem
+                .help(format!("define it: upstream \"{name}\" {{ server \"127.0.0.1:9090\" }}")),
         });
     }
 }

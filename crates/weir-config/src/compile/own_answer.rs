@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_proxy::request::own_answer::{CONTENT_BYTES_MAX, ErrorPage, Fixed, OwnAnswer, has_content};
+use weir_proxy::request::own_answer::{
+    CONTENT_BYTES_MAX, ErrorPage, Fixed, OwnAnswer, has_content,
+};
 use weir_proxy::request::rules::location::Location;
 use weir_proxy::upstream::health::Codes;
 
@@ -39,13 +41,21 @@ impl Compiler<'_> {
     /// wrong and is reported.
     pub(super) fn own_answer(&mut self, route: &Checked) -> Option<OwnAnswer> {
         let redirect = route.all("redirect").next();
-        let useless: &[&str] =
-            if redirect.is_some() { &["pool", "request"] } else { &["pool", "request", "strip-prefix", "rewrite"] };
+        let useless: &[&str] = if redirect.is_some() {
+            &["pool", "request"]
+        } else {
+            &["pool", "request", "strip-prefix", "rewrite"]
+        };
         for name in useless {
-            let option = route.options.iter().find(|chosen| chosen.row.name == *name).and_then(|one| one.span.clone());
+            let option = route
+                .options
+                .iter()
+                .find(|chosen| chosen.row.name == *name)
+                .and_then(|one| one.span.clone());
             let blocks = route.all(name).map(|block| block.span.clone());
             for span in option.into_iter().chain(blocks) {
-                let message = format!("`{name}` has no effect here: these requests go to no server");
+                let message =
+                    format!("`{name}` has no effect here: these requests go to no server");
                 self.push(Problem::new("conflict", &span, message));
             }
         }
@@ -58,7 +68,12 @@ impl Compiler<'_> {
     /// Returns the pages of a route for errors.
     pub(super) fn error_pages(&mut self, route: &Checked) -> Vec<Arc<ErrorPage>> {
         self.at_most(route, "error-page", RULES_MAX);
-        route.all("error-page").take(RULES_MAX).filter_map(|block| error_page(self, block)).map(Arc::new).collect()
+        route
+            .all("error-page")
+            .take(RULES_MAX)
+            .filter_map(|block| error_page(self, block))
+            .map(Arc::new)
+            .collect()
     }
 }
 
@@ -68,13 +83,16 @@ fn respond(compiler: &mut Compiler<'_>, block: &Checked) -> Option<OwnAnswer> {
         let message = "206 answers a request for a part, and says which part: write 200";
         compiler.push(Problem::new("bad-value", &block.place("status"), message));
     }
-    let given: Vec<&str> = ["text", "file"].into_iter().filter(|name| block.chosen(name).is_some()).collect();
+    let given: Vec<&str> =
+        ["text", "file"].into_iter().filter(|name| block.chosen(name).is_some()).collect();
     if let [_, second] = given[..] {
         let message = "`respond` takes a text or a file, not both";
         compiler.push(Problem::new("conflict", &block.place(second), message));
     }
     let without = match given.first() {
-        Some(first) if !has_content(status) => Some((*first, format!("a response with {status} has no content"))),
+        Some(first) if !has_content(status) => {
+            Some((*first, format!("a response with {status} has no content")))
+        }
         None if !block.text("type").is_empty() => {
             Some(("type", "`type` has no effect without `text` or `file`".to_owned()))
         }
@@ -97,7 +115,8 @@ fn respond(compiler: &mut Compiler<'_>, block: &Checked) -> Option<OwnAnswer> {
 }
 
 fn error_page(compiler: &mut Compiler<'_>, block: &Checked) -> Option<ErrorPage> {
-    let statuses: Vec<Codes> = block.texts("status").iter().filter_map(|text| Codes::parse(text)).collect();
+    let statuses: Vec<Codes> =
+        block.texts("status").iter().filter_map(|text| Codes::parse(text)).collect();
     if statuses.iter().any(|codes| codes.first < 400) {
         let message = "`error-page` takes statuses from 400 to 599";
         compiler.push(Problem::new("bad-value", &block.place("status"), message));
@@ -111,7 +130,11 @@ fn error_page(compiler: &mut Compiler<'_>, block: &Checked) -> Option<ErrorPage>
         "" => media_type(block.text("file"), &content),
         media_type => media_type.to_owned(),
     };
-    Some(ErrorPage { statuses, media_type: media_type.into_bytes().into(), content: content.into() })
+    Some(ErrorPage {
+        statuses,
+        media_type: media_type.into_bytes().into(),
+        content: content.into(),
+    })
 }
 
 /// Returns the problem of a route that has no response, or more than one.
@@ -142,7 +165,10 @@ fn content(world: World<'_>, block: &Checked) -> Result<Vec<u8>, Box<Problem>> {
         Ok(content) if content.len() <= CONTENT_BYTES_MAX => return Ok(content),
         Ok(content) => (
             "too-large",
-            format!("`{path}` has {} bytes, but a response may have at most {CONTENT_BYTES_MAX}", content.len()),
+            format!(
+                "`{path}` has {} bytes, but a response may have at most {CONTENT_BYTES_MAX}",
+                content.len()
+            ),
         ),
         Err(error) => ("unreadable", format!("`{path}` can't be read: {error}")),
     };
@@ -165,7 +191,11 @@ fn media_type(file: &str, content: &[u8]) -> String {
         None => ("application/octet-stream", false),
     };
     // The coding of any other text is unknown.
-    if is_text && std::str::from_utf8(content).is_ok() { format!("{name}; charset=utf-8") } else { name.to_owned() }
+    if is_text && std::str::from_utf8(content).is_ok() {
+        format!("{name}; charset=utf-8")
+    } else {
+        name.to_owned()
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use weir_proxy::plan::{AllDown, Dial, PipelineMode, PipelineState, Pool, ProxyProtocol, Source, UpstreamPlan};
+use weir_proxy::plan::{
+    AllDown, Dial, PipelineMode, PipelineState, Pool, ProxyProtocol, Source, UpstreamPlan,
+};
 
 use super::{Compiler, sockets};
 use crate::check::{Checked, Chosen};
@@ -27,9 +29,10 @@ pub(super) fn pipeline_state(compiler: &mut Compiler<'_>, document: &Checked) ->
         path => Path::new(path),
     };
     if let Err(why) = (compiler.world.experts.keeps)(path) {
-        let message = format!("weir cannot remember across restarts which servers it must not pipeline to: {why}");
-        let help =
-            "choose a separate file in a directory that belongs to weir's user, such as /var/lib/weir/pipelining";
+        let message = format!(
+            "weir cannot remember across restarts which servers it must not pipeline to: {why}"
+        );
+        let help = "choose a separate file in a directory that belongs to weir's user, such as /var/lib/weir/pipelining";
         let problem = Problem::new("unwritable", &document.place("pipeline-state"), message);
         compiler.warnings.push(problem.help(help));
     }
@@ -52,7 +55,12 @@ pub(super) fn dial(block: &Checked) -> Dial {
         text => text.parse().map_or(Source::Route, Source::Address),
     };
     let proxy_protocol = proxy_protocol(block.word("proxy-protocol"));
-    Dial { proxy_protocol, source, congestion: sockets::congestion(block), tuning: sockets::tuning(block) }
+    Dial {
+        proxy_protocol,
+        source,
+        congestion: sockets::congestion(block),
+        tuning: sockets::tuning(block),
+    }
 }
 
 /// By index of an upstream and word of a pool: the index of the upstream that was derived from it
@@ -61,7 +69,12 @@ pub(super) type Derived = HashMap<(usize, &'static str), usize>;
 
 /// Returns the index of the upstream that has the same servers in this mode; it is added if need
 /// be.
-fn derived(known: &mut Derived, upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usize {
+fn derived(
+    known: &mut Derived,
+    upstreams: &mut Vec<UpstreamPlan>,
+    target: usize,
+    pool: Pool,
+) -> usize {
     let base = &upstreams[target];
     if base.pool == pool {
         return target;
@@ -78,7 +91,9 @@ fn derived(known: &mut Derived, upstreams: &mut Vec<UpstreamPlan>, target: usize
     };
     let plan = UpstreamPlan { name, pool, pipeline, ..base.clone() };
     // Its fallback has the same pool. Chains end.
-    let all_down = plan.fallback().map(|fallback| AllDown::Fallback(derived(known, upstreams, fallback, pool)));
+    let all_down = plan
+        .fallback()
+        .map(|fallback| AllDown::Fallback(derived(known, upstreams, fallback, pool)));
     let plan = UpstreamPlan { all_down: all_down.unwrap_or(plan.all_down), ..plan };
     upstreams.push(plan);
     known.insert((target, pool.word()), upstreams.len() - 1);
@@ -107,7 +122,8 @@ pub(super) fn pooled(
 /// other clients' requests. `block` has the pool.
 fn check_shared(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
     if upstream.is_destination() && !pool.is_private() {
-        let why = format!("those of `{}` go to the original destination of each client", upstream.name);
+        let why =
+            format!("those of `{}` go to the original destination of each client", upstream.name);
         compiler.push(shared(block, pool, &why));
     } else {
         check_announced(compiler, block, upstream, pool);
@@ -116,7 +132,12 @@ fn check_shared(compiler: &mut Compiler<'_>, block: &Checked, upstream: &Upstrea
 
 /// Reports connections that name a client but would carry other clients' requests. `block` has the
 /// pool.
-pub(super) fn check_announced(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
+pub(super) fn check_announced(
+    compiler: &mut Compiler<'_>,
+    block: &Checked,
+    upstream: &UpstreamPlan,
+    pool: Pool,
+) {
     let by = match &upstream.dial {
         Dial { proxy_protocol: Some(_), .. } => "`proxy-protocol` makes each one to",
         Dial { source: Source::Client, .. } => "`source \"client\"` makes each one to",
@@ -136,17 +157,22 @@ pub(super) fn shared(block: &Checked, pool: Pool, why: &str) -> Problem {
 impl Compiler<'_> {
     /// Reports options for kept connections if none are kept.
     pub(super) fn check_private(&mut self, document: &Checked) {
-        let is_kept = |route: &&Checked| pool(route.word("pool")).is_some_and(|pool| !pool.is_private());
-        let kept: HashSet<&str> = document.all("route").filter(is_kept).map(|route| route.text("proxy")).collect();
+        let is_kept =
+            |route: &&Checked| pool(route.word("pool")).is_some_and(|pool| !pool.is_private());
+        let kept: HashSet<&str> =
+            document.all("route").filter(is_kept).map(|route| route.text("proxy")).collect();
         for upstream in document.all("upstream") {
             let is_private = pool(upstream.word("pool")).is_some_and(Pool::is_private);
             if !is_private || kept.contains(upstream.text("name")) {
                 continue;
             }
             let of_server = ["connections-min", "connections", "connections-max"];
-            let servers = upstream.all("server").flat_map(|server| of_server.map(|name| server.chosen(name)));
+            let servers =
+                upstream.all("server").flat_map(|server| of_server.map(|name| server.chosen(name)));
             let servers = servers.flatten();
-            for chosen in servers.chain(upstream.chosen("queue-size")).filter(|chosen| is_unusual(chosen)) {
+            for chosen in
+                servers.chain(upstream.chosen("queue-size")).filter(|chosen| is_unusual(chosen))
+            {
                 let message = format!(
                     "`{}` has no effect with `pool {}`: weir opens connections when clients need them",
                     chosen.row.name,
@@ -185,9 +211,13 @@ mod tests {
         assert_eq!(pool("pinned"), Some(Pool::Pinned));
         assert_eq!(pool("fresh"), Some(Pool::Fresh));
         assert_eq!(pool(""), None);
-        assert_eq!(["v1", "v2", ""].map(proxy_protocol), [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None]);
+        assert_eq!(
+            ["v1", "v2", ""].map(proxy_protocol),
+            [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None]
+        );
         let servers = vec![ServerPlan::new("10.0.0.1:80", "10.0.0.1:80".parse().unwrap())];
-        let mut upstreams = vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }];
+        let mut upstreams =
+            vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }];
         let mut known = Derived::new();
         assert_eq!(derived(&mut known, &mut upstreams, 0, Pool::Pipelined), 0);
         assert_eq!(derived(&mut known, &mut upstreams, 0, Pool::Pinned), 1);

@@ -66,7 +66,10 @@ impl Takers {
             return;
         };
         for method in methods {
-            self.by_method.entry(method.clone()).or_default().push((methods.to_vec(), span.clone()));
+            self.by_method
+                .entry(method.clone())
+                .or_default()
+                .push((methods.to_vec(), span.clone()));
         }
     }
 }
@@ -82,7 +85,8 @@ mod tests {
     use super::*;
 
     fn route(methods: &[&str]) -> Route {
-        let methods = (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect());
+        let methods =
+            (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect());
         Route { methods, ..Route::default() }
     }
 
@@ -96,14 +100,21 @@ mod tests {
 
     #[test]
     fn routes_of_the_same_place_hide_others() {
-        let lists: [&[&str]; 6] = [&[], &["GET"], &["PUT"], &["GET", "PUT"], &["PUT", "GET", "POST"], &["POST"]];
+        let lists: [&[&str]; 6] =
+            [&[], &["GET"], &["PUT"], &["GET", "PUT"], &["PUT", "GET", "POST"], &["POST"]];
         for (earlier, later) in lists.iter().flat_map(|a| lists.iter().map(move |b| (a, b))) {
             let mut reached = Reached::default();
             assert_eq!(reached.add(&route(earlier), &(1..2)), None);
             let second = Route { target: Target::Upstream(1), ..route(later) };
             let table = RouteTable::new(vec![route(earlier), second]);
-            let is_hidden = !["GET", "PUT", "POST", "OPTIONS"].iter().any(|method| leads_to_second(&table, method));
-            assert_eq!(reached.add(&route(later), &(3..4)), is_hidden.then_some(1..2), "{earlier:?} {later:?}");
+            let is_hidden = !["GET", "PUT", "POST", "OPTIONS"]
+                .iter()
+                .any(|method| leads_to_second(&table, method));
+            assert_eq!(
+                reached.add(&route(later), &(3..4)),
+                is_hidden.then_some(1..2),
+                "{earlier:?} {later:?}"
+            );
         }
     }
 

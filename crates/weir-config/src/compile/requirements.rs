@@ -14,7 +14,8 @@ pub(super) fn requirements(compiler: &mut Compiler<'_>, route: &Checked) -> Requ
     let refuses = |name: &str| route.word(name) == "refuse";
     let host = route.text("host");
     if refuses("host-address") && (is_address(host.as_bytes()) || host.parse::<IpAddr>().is_ok()) {
-        let message = format!("this route serves only the address `{host}`, which `host-address` refuses");
+        let message =
+            format!("this route serves only the address `{host}`, which `host-address` refuses");
         let problem = Problem::new("conflict", &route.place("host-address"), message);
         compiler.push(problem.help("remove the line, or use it in routes for names and for `*`"));
     }

@@ -30,7 +30,11 @@ pub(crate) const RULES_MAX: usize = 100;
 
 impl Compiler<'_> {
     /// Routes with their own pool get their own upstream, behind all others.
-    pub(super) fn routes(&mut self, document: &Checked, upstreams: &mut Vec<UpstreamPlan>) -> RouteTable {
+    pub(super) fn routes(
+        &mut self,
+        document: &Checked,
+        upstreams: &mut Vec<UpstreamPlan>,
+    ) -> RouteTable {
         let names = Names::of_upstreams(document);
         let (mut routes, mut reached) = (Vec::new(), Reached::default());
         for block in document.all("route").take(BLOCKS_MAX) {
@@ -47,13 +51,17 @@ impl Compiler<'_> {
                 host: host_match(block.text("host")),
                 path: block.text("path").to_owned(),
                 conditions: self.conditions(block),
-                methods: (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect()),
+                methods: (!methods.is_empty())
+                    .then(|| methods.iter().map(|one| (*one).to_owned()).collect()),
                 target,
                 rules,
             };
             if let Some(span) = reached.add(&route, &block.span) {
                 let message = "this route is never reached: an earlier one takes the same host, path and methods";
-                self.push(Problem::new("conflict", &block.span, message).related(&span, "the earlier one"));
+                self.push(
+                    Problem::new("conflict", &block.span, message)
+                        .related(&span, "the earlier one"),
+                );
             }
             routes.push(route);
         }
@@ -61,7 +69,12 @@ impl Compiler<'_> {
     }
 
     /// Returns the target. None: it was wrong, which has been reported.
-    fn target(&mut self, block: &Checked, names: &Names<'_>, upstreams: &mut Vec<UpstreamPlan>) -> Option<Target> {
+    fn target(
+        &mut self,
+        block: &Checked,
+        names: &Names<'_>,
+        upstreams: &mut Vec<UpstreamPlan>,
+    ) -> Option<Target> {
         if let Some(problem) = no_single_goal(block) {
             self.push(problem);
             return None;
@@ -69,7 +82,10 @@ impl Compiler<'_> {
         if block.chosen("proxy").is_none() {
             if let Some(split) = block.all("split").next() {
                 let message = "`split` takes a share of the requests for `proxy`, which this route does not have";
-                self.push(Problem::new("conflict", &split.place("upstream"), message).help("proxy \"app\""));
+                self.push(
+                    Problem::new("conflict", &split.place("upstream"), message)
+                        .help("proxy \"app\""),
+                );
             }
             return self.own_answer(block).map(|own| Target::Here(Arc::new(own)));
         }
@@ -94,7 +110,9 @@ impl Compiler<'_> {
         if let Some(why) = refused.filter(|_| !block.text("name").is_empty()) {
             self.push(Problem::new("bad-value", &block.place("name"), why));
         }
-        let given = ["eq", "prefix", "suffix", "regex"].into_iter().filter(|name| block.chosen(name).is_some());
+        let given = ["eq", "prefix", "suffix", "regex"]
+            .into_iter()
+            .filter(|name| block.chosen(name).is_some());
         let value = match given.collect::<Vec<_>>()[..] {
             [] => TargetMatch::Any,
             [one] => target_match(block, one)?,
@@ -108,7 +126,12 @@ impl Compiler<'_> {
     }
 
     /// Returns the changes of a route. `leads_to`: the upstreams that may get its requests.
-    fn rules(&mut self, route: &Checked, document: &Checked, leads_to: &[&UpstreamPlan]) -> Option<Arc<RouteRules>> {
+    fn rules(
+        &mut self,
+        route: &Checked,
+        document: &Checked,
+        leads_to: &[&UpstreamPlan],
+    ) -> Option<Arc<RouteRules>> {
         let [request, answer] = ["request", "answer"].map(|name| self.only(route, name));
         let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
         let mut rules = RouteRules {
@@ -117,8 +140,10 @@ impl Compiler<'_> {
             users: basic_auth(self, route),
             path: self.path_rules(route),
             host: host.map(|host| host.as_bytes().into()),
-            request: request.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Request)),
-            answer: answer.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Answer)),
+            request: request
+                .map_or_else(FieldEdits::default, |block| self.edits(block, Side::Request)),
+            answer: answer
+                .map_or_else(FieldEdits::default, |block| self.edits(block, Side::Answer)),
             pages: self.error_pages(route),
             compress: self.compress(route, document),
             cache: None,
@@ -149,13 +174,15 @@ impl Compiler<'_> {
                 access.push(allows, network(address));
             }
             if access.len() > NETWORKS_MAX {
-                let message = format!("more than {NETWORKS_MAX} addresses in `allow` and `deny` of a route");
+                let message =
+                    format!("more than {NETWORKS_MAX} addresses in `allow` and `deny` of a route");
                 self.push(Problem::new("too-many", &block.span, message));
                 break;
             }
         }
         if let (Some(block), false) = (route.all("access").next(), denies) {
-            let message = "`allow` alone rejects no client: weir accepts addresses that no line names";
+            let message =
+                "`allow` alone rejects no client: weir accepts addresses that no line names";
             let problem = Problem::new("conflict", &block.span, message);
             self.push(problem.help("write `deny \"all\"` as the last line"));
         }
@@ -170,7 +197,11 @@ impl Compiler<'_> {
                 "" => "the file".to_owned(),
                 around => format!("a {around}"),
             };
-            let problem = Problem::new("duplicate", &second.span, format!("`{name}` may occur only once in {within}"));
+            let problem = Problem::new(
+                "duplicate",
+                &second.span,
+                format!("`{name}` may occur only once in {within}"),
+            );
             self.push(problem.related(&first.span, "first here"));
         }
         Some(first)
@@ -179,16 +210,23 @@ impl Compiler<'_> {
     fn path_rules(&mut self, route: &Checked) -> PathRules {
         let (path, strip) = (route.text("path"), route.text("strip-prefix"));
         let prefix = strip.strip_suffix('/').unwrap_or(strip);
-        let is_below = path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let is_below =
+            path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         if !path.is_empty() && !is_below {
-            let message = format!("requests of this route need not begin with `{strip}`: its `path` is `{path}`");
+            let message = format!(
+                "requests of this route need not begin with `{strip}`: its `path` is `{path}`"
+            );
             let problem = Problem::new("conflict", &route.place("strip-prefix"), message);
             self.push(problem.help(format!("write path=\"{strip}\", or a path below it")));
         }
         self.at_most(route, "rewrite", RULES_MAX);
         PathRules {
             strip: (!prefix.is_empty()).then(|| prefix.as_bytes().into()),
-            rewrites: route.all("rewrite").take(RULES_MAX).filter_map(|block| self.rewrite(block)).collect(),
+            rewrites: route
+                .all("rewrite")
+                .take(RULES_MAX)
+                .filter_map(|block| self.rewrite(block))
+                .collect(),
         }
     }
 
@@ -199,7 +237,11 @@ impl Compiler<'_> {
         match Replacement::compile(block.text("to"), regex.captures_len() - 1) {
             Ok(to) => Some(Rewrite { regex, to }),
             Err(message) => {
-                self.push(Problem::new("bad-value", &block.place("to"), format!("`to`: {message}")));
+                self.push(Problem::new(
+                    "bad-value",
+                    &block.place("to"),
+                    format!("`to`: {message}"),
+                ));
                 None
             }
         }
@@ -227,7 +269,11 @@ impl Compiler<'_> {
             }
         }
         if edits.len() > EDITS_MAX {
-            self.push(Problem::new("too-many", &block.span, format!("more than {EDITS_MAX} headers in one block")));
+            self.push(Problem::new(
+                "too-many",
+                &block.span,
+                format!("more than {EDITS_MAX} headers in one block"),
+            ));
         }
         edits
     }

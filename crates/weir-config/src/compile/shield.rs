@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use weir_proxy::plan::{
-    BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, ListenerPlan, Over, PathMatch, RequestMatch,
-    ShieldPlan, Terms,
+    BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, ListenerPlan, Over,
+    PathMatch, RequestMatch, ShieldPlan, Terms,
 };
 use weir_proxy::shield::by::{By, Part};
 use weir_proxy::shield::key::Prefix;
@@ -44,7 +44,8 @@ pub(super) fn shield(
     compiler.at_most(block, "limit", LIMITS_MAX);
     let accounts = accounts(compiler, block);
     let blocks: Vec<&Checked> = block.all("limit").take(LIMITS_MAX).collect();
-    let limits: Vec<Written<'_>> = blocks.into_iter().filter_map(|block| shield_limit(compiler, block)).collect();
+    let limits: Vec<Written<'_>> =
+        blocks.into_iter().filter_map(|block| shield_limit(compiler, block)).collect();
     check_limits(compiler, &limits);
     check_tarpit(compiler, block, &limits);
     let ban = ban(compiler, block, &limits);
@@ -54,8 +55,9 @@ pub(super) fn shield(
         warn_of_handshakes(compiler, &limits);
     }
     let prefix = block.all("prefix").next();
-    let bits =
-        |name: &str, usual: u8| prefix.map_or(usual, |prefix| u8::try_from(prefix.number(name)).unwrap_or(usual));
+    let bits = |name: &str, usual: u8| {
+        prefix.map_or(usual, |prefix| u8::try_from(prefix.number(name)).unwrap_or(usual))
+    };
     let mut plan = ShieldPlan::new(limits.into_iter().map(|limit| limit.plan).collect(), accounts);
     plan.ban = ban;
     plan.observe = block.word("mode") == "observe";
@@ -85,22 +87,28 @@ fn check_tarpit(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written
 fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) -> Option<BanPlan> {
     let Some(block) = compiler.only(shield, "ban") else {
         if let Some(limit) = limits.iter().find(|limit| limit.plan.over == Over::Ban) {
-            let message =
-                format!("the limit `{}` bans clients, but `shield` does not say for how long", limit.plan.name);
+            let message = format!(
+                "the limit `{}` bans clients, but `shield` does not say for how long",
+                limit.plan.name
+            );
             let problem = Problem::new("missing-value", &limit.block.place("over"), message);
             compiler.push(problem.help("add to `shield`: ban for=\"10m\""));
         }
         return None;
     };
-    let (after, seconds) = (narrow(block.number("after")), |name| block.number(name).div_ceil(1_000_000));
+    let (after, seconds) =
+        (narrow(block.number("after")), |name| block.number(name).div_ceil(1_000_000));
     let (for_s, max_s) = (seconds("for"), seconds("max"));
     if for_s > max_s {
         let message = "the first ban (`for`) is longer than the longest (`max`)";
-        let problem = Problem::new("conflict", &block.place("for"), message).help("raise `max`, or lower `for`");
+        let problem = Problem::new("conflict", &block.place("for"), message)
+            .help("raise `max`, or lower `for`");
         compiler.push(problem.related(&block.place("max"), "the longest ban"));
     }
     let interfaces = block.texts("interface");
-    if let Some(twice) = (1..interfaces.len()).find(|at| interfaces[..*at].contains(&interfaces[*at])) {
+    if let Some(twice) =
+        (1..interfaces.len()).find(|at| interfaces[..*at].contains(&interfaces[*at]))
+    {
         let message = format!("the interface `{}` is listed twice", interfaces[twice]);
         compiler.push(Problem::new("duplicate", &block.place("interface"), message));
     }
@@ -110,7 +118,9 @@ fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) ->
     {
         let message = format!("weir cannot keep bans across restarts: {why}");
         let help = "choose a separate file in a directory that belongs to weir's user, such as /var/lib/weir/bans";
-        compiler.warnings.push(Problem::new("unwritable", &block.place("state"), message).help(help));
+        compiler
+            .warnings
+            .push(Problem::new("unwritable", &block.place("state"), message).help(help));
     }
     Some(BanPlan {
         offences: Rate::new(after, block.number("within"), after, false),
@@ -174,10 +184,12 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
     };
     if let Some(message) = unasked.filter(|_| terms.is_of_connections()) {
         let message = format!("{message}: it carries no request yet");
-        compiler.push(Problem::new("conflict", &block.place("over"), message).help("over=\"reset\""));
+        compiler
+            .push(Problem::new("conflict", &block.place("over"), message).help("over=\"reset\""));
     }
     plan.requests = requests(compiler, block, terms);
-    plan.by = By { parts: parts_of(block.text("by")), falls_back: block.word("missing") == "client" };
+    plan.by =
+        By { parts: parts_of(block.text("by")), falls_back: block.word("missing") == "client" };
     check_by(compiler, block, &plan);
     plan.answers = statuses_of(block.text("status"));
     let (count, window_us) = rate.unwrap_or((0, 1));
@@ -189,9 +201,14 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
 fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
     let place = block.place("by");
     if plan.terms.is_of_connections() && !plan.by.is_client() {
-        let message =
-            format!("weir checks `{}` when a client connects and knows only its address then", plan.terms.word());
-        compiler.push(Problem::new("conflict", &place, message).help("leave `by` out, or write count=\"requests\""));
+        let message = format!(
+            "weir checks `{}` when a client connects and knows only its address then",
+            plan.terms.word()
+        );
+        compiler.push(
+            Problem::new("conflict", &place, message)
+                .help("leave `by` out, or write count=\"requests\""),
+        );
     } else if plan.by.falls_back && plan.by.parts.iter().all(|part| *part == Part::Client) {
         let message = "`missing` has no effect: the address of a client is never missing";
         let help = "leave it out, or name in `by` a value that may be missing";
@@ -199,7 +216,11 @@ fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
     } else if plan.over == Over::Ban && !plan.by.has_client() {
         let message = "weir cannot ban by values in requests: any client can send them";
         let help = "write by=\"client,...\", or choose another `over`";
-        compiler.push(Problem::new("conflict", &block.place("over"), message).related(&place, "this").help(help));
+        compiler.push(
+            Problem::new("conflict", &block.place("over"), message)
+                .related(&place, "this")
+                .help(help),
+        );
     }
 }
 
@@ -207,18 +228,26 @@ fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
 fn requests(compiler: &mut Compiler<'_>, limit: &Checked, terms: Terms) -> RequestMatch {
     let Some(block) = compiler.only(limit, "match") else { return RequestMatch::default() };
     if terms.is_of_connections() {
-        let message = format!("weir checks `{}` when a client connects and knows only its address then", terms.word());
+        let message = format!(
+            "weir checks `{}` when a client connects and knows only its address then",
+            terms.word()
+        );
         compiler.push(
-            Problem::new("conflict", &block.span, message).help("leave `match` out, or write count=\"requests\""),
+            Problem::new("conflict", &block.span, message)
+                .help("leave `match` out, or write count=\"requests\""),
         );
     }
     let texts = |name: &str| block.texts(name).into_iter().map(str::to_owned);
-    let paths = texts("path").map(PathMatch::Exact).chain(texts("prefix").map(PathMatch::Prefix)).collect();
+    let paths =
+        texts("path").map(PathMatch::Exact).chain(texts("prefix").map(PathMatch::Prefix)).collect();
     let hosts = block.texts("host").into_iter().map(host_match).collect();
     let requests = RequestMatch { hosts, paths, methods: texts("methods").collect() };
     if requests.is_everything() {
-        let problem =
-            Problem::new("missing-value", &block.span, "`match` is empty: the limit would count all requests");
+        let problem = Problem::new(
+            "missing-value",
+            &block.span,
+            "`match` is empty: the limit would count all requests",
+        );
         compiler.push(
             problem.help("leave it out if you want that, or write for example: match path=\"/login\" methods=\"POST\""),
         );
@@ -232,13 +261,17 @@ fn check_limits(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
         let earlier = &limits[..at];
         let (name, place) = (&limit.plan.name, limit.block.place("name"));
         if let Some(other) = earlier.iter().find(|other| other.plan.name == *name) {
-            let problem = Problem::new("duplicate", &place, format!("limit `{name}` is defined twice"));
+            let problem =
+                Problem::new("duplicate", &place, format!("limit `{name}` is defined twice"));
             compiler.push(problem.related(&other.block.place("name"), "first here"));
         } else if let Some(other) = earlier.iter().find(|other| other.shadows(limit)) {
-            let message =
-                format!("the limit `{name}` never acts: `{}` counts the same and acts first", other.plan.name);
+            let message = format!(
+                "the limit `{name}` never acts: `{}` counts the same and acts first",
+                other.plan.name
+            );
             compiler.push(
-                Problem::new("conflict", &limit.block.span, message).related(&other.block.span, "the earlier one"),
+                Problem::new("conflict", &limit.block.span, message)
+                    .related(&other.block.span, "the earlier one"),
             );
         }
     }
@@ -253,15 +286,20 @@ fn check_limits(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
 
 /// Warns that a client passes a limit on values by sending another value each time.
 fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
-    let is_of_clients = |limit: &&Written<'_>| limit.plan.by.has_client() && !limit.plan.terms.is_of_connections();
-    let chosen = |limit: &&Written<'_>| !limit.plan.by.has_client() && !limit.plan.by.parts.is_empty();
+    let is_of_clients =
+        |limit: &&Written<'_>| limit.plan.by.has_client() && !limit.plan.terms.is_of_connections();
+    let chosen =
+        |limit: &&Written<'_>| !limit.plan.by.has_client() && !limit.plan.by.parts.is_empty();
     if limits.iter().any(|limit| is_of_clients(&limit)) {
         return;
     }
     if let Some(limit) = limits.iter().find(chosen) {
-        let message = format!("`{}` stops no client that sends a new value each time", limit.plan.name);
+        let message =
+            format!("`{}` stops no client that sends a new value each time", limit.plan.name);
         let help = "add a limit by client: limit \"rate\" count=\"requests\" rate=\"200/s\"";
-        compiler.warnings.push(Problem::new("no-client-limit", &limit.block.place("by"), message).help(help));
+        compiler
+            .warnings
+            .push(Problem::new("no-client-limit", &limit.block.place("by"), message).help(help));
     }
 }
 
@@ -270,7 +308,9 @@ fn warn_of_handshakes(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     for limit in limits.iter().filter(|limit| limit.plan.terms.is_of_handshakes()) {
         let message = format!("`{}` counts nothing: no `listen` has `tls`", limit.plan.name);
         let help = "remove it, or add a certificate to a `listen`: tls { certificate \"FILE\" key=\"FILE\"; }";
-        compiler.warnings.push(Problem::new("no-effect", &limit.block.place("count"), message).help(help));
+        compiler
+            .warnings
+            .push(Problem::new("no-effect", &limit.block.place("count"), message).help(help));
     }
 }
 
@@ -291,14 +331,17 @@ fn warn_of_memory(compiler: &mut Compiler<'_>, limits: &[Written<'_>], accounts:
             time_text(memory_us),
         );
         let help = format!("for {CLIENTS_PER_SECOND} new clients a second, write: table {needed}");
-        compiler.warnings.push(Problem::new("small-table", &limit.block.place("rate"), message).help(help));
+        compiler
+            .warnings
+            .push(Problem::new("small-table", &limit.block.place("rate"), message).help(help));
     }
 }
 
 impl Written<'_> {
     /// Whether everything that passes this limit also passes the later one.
     fn shadows(&self, later: &Written<'_>) -> bool {
-        let ((count, window_us, burst), (later_count, later_us, later_burst)) = (self.measure, later.measure);
+        let ((count, window_us, burst), (later_count, later_us, later_burst)) =
+            (self.measure, later.measure);
         let is_slower = u64::from(count) * later_us <= u64::from(later_count) * window_us;
         let acts = !self.plan.observe || later.plan.observe;
         self.plan.terms.word() == later.plan.terms.word()

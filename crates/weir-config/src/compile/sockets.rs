@@ -46,8 +46,11 @@ pub(super) fn congestion(block: &Checked) -> Congestion {
 /// clients.
 pub(super) fn check_undivided(compiler: &mut Compiler<'_>, block: &Checked, whose: &str) {
     if congestion(block).is_divided() {
-        let message = format!("`congestion` has several names: only {whose} can divide its connections among them");
-        compiler.push(Problem::new("conflict", &block.place("congestion"), message).help("name one"));
+        let message = format!(
+            "`congestion` has several names: only {whose} can divide its connections among them"
+        );
+        compiler
+            .push(Problem::new("conflict", &block.place("congestion"), message).help("name one"));
     }
 }
 
@@ -56,7 +59,9 @@ pub(super) fn check_arms(compiler: &mut Compiler<'_>, block: &Checked) {
     let names = block.texts("congestion");
     let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
     let message = match twice {
-        Some((_, name)) => format!("`congestion` names `{name}` twice, but each name gets an equal share"),
+        Some((_, name)) => {
+            format!("`congestion` names `{name}` twice, but each name gets an equal share")
+        }
         None if names.len() > ARMS_MAX => {
             format!("`congestion` has {} names, but at most {ARMS_MAX} are allowed", names.len())
         }
@@ -72,9 +77,16 @@ pub(super) fn chosen(block: &Checked) -> impl Iterator<Item = &'static str> {
 
 /// Reports TCP socket options of an upstream whose servers are on unix sockets.
 pub(super) fn check_servers(compiler: &mut Compiler<'_>, upstream: &Checked) {
-    let Some(server) = upstream.all("server").find(|server| server.text("address").starts_with(UNIX)) else { return };
+    let Some(server) =
+        upstream.all("server").find(|server| server.text("address").starts_with(UNIX))
+    else {
+        return;
+    };
     for name in chosen(upstream) {
-        let message = format!("`{name}` needs TCP connections, but `{}` is a unix socket", server.text("address"));
+        let message = format!(
+            "`{name}` needs TCP connections, but `{}` is a unix socket",
+            server.text("address")
+        );
         let problem = Problem::new("conflict", &upstream.place(name), message);
         compiler.push(
             problem

@@ -26,8 +26,12 @@ pub(super) fn split(
     for block in route.all("split").take(RULES_MAX) {
         let upstream = compiler.upstream_named(block, "upstream", names)?;
         if block.text("upstream") == route.text("proxy") {
-            let message = format!("`{}` already gets all requests that no `split` takes", names.at(upstream));
-            compiler.push(Problem::new("conflict", &block.place("upstream"), message).help("name another upstream"));
+            let message =
+                format!("`{}` already gets all requests that no `split` takes", names.at(upstream));
+            compiler.push(
+                Problem::new("conflict", &block.place("upstream"), message)
+                    .help("name another upstream"),
+            );
             return None;
         }
         // A wrong number has been reported.

@@ -22,8 +22,12 @@ pub(super) fn sticky(compiler: &mut Compiler<'_>, block: &Checked, upstream: &Ch
         );
         compiler.push(problem.help("write secure=#true, or leave `same-site` out"));
     }
-    if name.starts_with("__Host-") && (!secure || path != "/") || name.starts_with("__Secure-") && !secure {
-        let message = format!("browsers drop a cookie called `{name}` without `secure`, or with another path than `/`");
+    if name.starts_with("__Host-") && (!secure || path != "/")
+        || name.starts_with("__Secure-") && !secure
+    {
+        let message = format!(
+            "browsers drop a cookie called `{name}` without `secure`, or with another path than `/`"
+        );
         compiler.push(Problem::new("conflict", &block.place("cookie"), message));
     }
     let cookie = Cookie {

@@ -32,8 +32,14 @@ const OF_SERVER: [&str; 4] = ["address", "tcp-connections", "weight", "backup"];
 const OF_HEALTH: [&str; 4] = ["interval", "timeout", "rise", "fall"];
 /// Blocks of an upstream that have none.
 const OF_HTTP: [(&str, &str); 4] = [
-    ("sticky", "plain TCP has no cookies; `balance hash key=\"client-ip\"` keeps clients at their servers"),
-    ("failover", "plain TCP has no statuses; weir always suspends a server that refuses connections"),
+    (
+        "sticky",
+        "plain TCP has no cookies; `balance hash key=\"client-ip\"` keeps clients at their servers",
+    ),
+    (
+        "failover",
+        "plain TCP has no statuses; weir always suspends a server that refuses connections",
+    ),
     ("nonidempotent", "plain TCP has no requests"),
     ("tls", "weir forwards bytes unchanged; clients negotiate TLS with the server"),
 ];
@@ -47,7 +53,8 @@ pub(super) fn led_to(document: &Checked) -> impl Iterator<Item = &str> {
 /// Returns the listeners of all blocks, with what they serve.
 pub(super) fn listeners(document: &Checked) -> impl Iterator<Item = (&Checked, Serves)> {
     let blocks = document.all("tcp").enumerate();
-    blocks.flat_map(|(at, tcp)| tcp.all("listen").map(move |listen| (listen, Serves::Tcp(at as u16))))
+    blocks
+        .flat_map(|(at, tcp)| tcp.all("listen").map(move |listen| (listen, Serves::Tcp(at as u16))))
 }
 
 /// Reports options for HTTP on a listener without HTTP.
@@ -56,9 +63,12 @@ pub(super) fn check_listener(compiler: &mut Compiler<'_>, listen: &Checked, serv
         return;
     }
     if let Some(tls) = listen.all("tls").next() {
-        let message = "`tcp` forwards all bytes unchanged, including TLS: weir uses no certificates here";
-        compiler
-            .push(Problem::new("conflict", &tls.span, message).help("leave `tls` out; the server has the certificate"));
+        let message =
+            "`tcp` forwards all bytes unchanged, including TLS: weir uses no certificates here";
+        compiler.push(
+            Problem::new("conflict", &tls.span, message)
+                .help("leave `tls` out; the server has the certificate"),
+        );
     }
     if listen.chosen("protocols").is_some() {
         let message = "`protocols` has no effect in `tcp`, which forwards any protocol";
@@ -88,17 +98,24 @@ pub(super) fn tcp(
                 // Clients of port 443 speak TLS themselves.
                 plain.extend(blocks[target].all("server").map(|server| server.place("address")));
                 check_alone(compiler, &users, block, names.at(target));
-                (upstreams[target].pool, upstreams[target].pipeline) = (Pool::Tcp, PipelineMode::Off);
+                (upstreams[target].pool, upstreams[target].pipeline) =
+                    (Pool::Tcp, PipelineMode::Off);
             }
             Some(target as u16)
         };
         let upstream = lead(block);
         let by_name: Vec<_> = block.all("sni").filter_map(|sni| Some((sni, lead(sni)?))).collect();
         if block.chosen("proxy").is_none() && block.all("sni").next().is_none() {
-            let problem = Problem::new("missing-value", &block.span, "`tcp` has neither `proxy` nor `sni`");
+            let problem =
+                Problem::new("missing-value", &block.span, "`tcp` has neither `proxy` nor `sni`");
             compiler.push(problem.help("proxy \"db\""));
         }
-        check_destinations(compiler, block, by_name.iter().map(|(_, to)| *to).chain(upstream), &blocks);
+        check_destinations(
+            compiler,
+            block,
+            by_name.iter().map(|(_, to)| *to).chain(upstream),
+            &blocks,
+        );
         plans.push(Arc::new(TcpPlan {
             upstream,
             names: (!by_name.is_empty()).then(|| named(compiler, block, &by_name)),
@@ -106,16 +123,25 @@ pub(super) fn tcp(
             half_close_timeout_us: block.number("half-close-timeout"),
         }));
     }
-    let is_plain = |problem: &Problem| problem.span.as_ref().is_some_and(|span| plain.contains(span));
+    let is_plain =
+        |problem: &Problem| problem.span.as_ref().is_some_and(|span| plain.contains(span));
     compiler.warnings.retain(|problem| problem.code != "plain-text" || !is_plain(problem));
     destination::check(compiler, document, &blocks, upstreams);
-    blocks.iter().zip(upstreams.iter()).for_each(|(block, plan)| check_congestion(compiler, block, plan));
+    blocks
+        .iter()
+        .zip(upstreams.iter())
+        .for_each(|(block, plan)| check_congestion(compiler, block, plan));
     for (block, plan) in blocks.iter().zip(upstreams.iter()).filter(|(_, plan)| !plan.is_tcp()) {
         let limits = block.all("server").filter_map(|server| server.chosen("tcp-connections"));
         for chosen in limits.filter(|chosen| is_unusual(chosen)) {
-            let message = format!("`tcp-connections` has no effect: no `tcp` uses the upstream `{}`", plan.name);
+            let message = format!(
+                "`tcp-connections` has no effect: no `tcp` uses the upstream `{}`",
+                plan.name
+            );
             let place = chosen.span.as_ref().unwrap_or(&block.span);
-            compiler.push(Problem::new("conflict", place, message).help("use `connections-max` for requests"));
+            compiler.push(
+                Problem::new("conflict", place, message).help("use `connections-max` for requests"),
+            );
         }
     }
     plans
@@ -123,12 +149,16 @@ pub(super) fn tcp(
 
 /// Reports original destinations for listeners whose connections cannot have another destination
 /// than this machine.
-fn check_destinations(compiler: &mut Compiler<'_>, tcp: &Checked, to: impl Iterator<Item = u16>, blocks: &[&Checked]) {
+fn check_destinations(
+    compiler: &mut Compiler<'_>,
+    tcp: &Checked,
+    to: impl Iterator<Item = u16>,
+    blocks: &[&Checked],
+) {
     let mut servers = to.filter_map(|at| destination::original(blocks.get(usize::from(at))?));
     let Some(server) = servers.next() else { return };
     for listen in tcp.all("listen").filter(|listen| !listen.flag("transparent")) {
-        let message =
-            "`original-destination` needs `transparent=#true` here: these clients have connected to this machine";
+        let message = "`original-destination` needs `transparent=#true` here: these clients have connected to this machine";
         let problem = Problem::new("conflict", &listen.place("address"), message);
         let problem = problem.related(&server.place("address"), "here");
         compiler.push(
@@ -162,7 +192,11 @@ fn named(compiler: &mut Compiler<'_>, block: &Checked, by_name: &[(&Checked, u16
                 _ => None,
             };
             if let Some(why) = why {
-                compiler.push(Problem::new("conflict", &sni.place("name"), format!("`{text}`: {why}")));
+                compiler.push(Problem::new(
+                    "conflict",
+                    &sni.place("name"),
+                    format!("`{text}`: {why}"),
+                ));
             }
         }
     }
@@ -180,14 +214,17 @@ fn users(document: &Checked) -> Users<'_> {
     });
     let fallbacks = document.all("upstream").map(|upstream| (upstream, "fallback"));
     let mut users = Users::new();
-    routes.chain(fallbacks).for_each(|(user, option)| _ = users.entry(user.text(option)).or_insert((user, option)));
+    routes
+        .chain(fallbacks)
+        .for_each(|(user, option)| _ = users.entry(user.text(option)).or_insert((user, option)));
     users
 }
 
 /// Reports an upstream that is used both for connections and for requests.
 fn check_alone(compiler: &mut Compiler<'_>, users: &Users<'_>, tcp: &Checked, name: &str) {
     if let Some((other, option)) = users.get(name) {
-        let message = format!("upstream `{name}` is used by `tcp`, so it cannot take requests, too");
+        let message =
+            format!("upstream `{name}` is used by `tcp`, so it cannot take requests, too");
         let problem = Problem::new("conflict", &other.place(option), message);
         let problem = problem.related(&tcp.place("proxy"), "`tcp` uses it here");
         compiler.push(problem.help("define a second upstream with the same servers"));
@@ -199,24 +236,35 @@ fn check_alone(compiler: &mut Compiler<'_>, users: &Users<'_>, tcp: &Checked, na
 fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
     for (word, why) in OF_HTTP {
         if let Some(inner) = block.all(word).next() {
-            let message = format!("`{word}` needs requests, but `tcp` uses the upstream `{}`: {why}", plan.name);
+            let message = format!(
+                "`{word}` needs requests, but `tcp` uses the upstream `{}`: {why}",
+                plan.name
+            );
             compiler.push(Problem::new("conflict", &inner.span, message));
         }
     }
     let by_request = match &plan.balance {
         Method::Dynamic(_) | Method::Predict { .. } => Some("plain TCP has no response times"),
-        Method::Hash(Key::Uri | Key::Header(_) | Key::Cookie(_)) => Some("plain TCP shows only the client's address"),
+        Method::Hash(Key::Uri | Key::Header(_) | Key::Cookie(_)) => {
+            Some("plain TCP shows only the client's address")
+        }
         Method::Hash(Key::ClientIp) | Method::Ratio | Method::Least => None,
     };
     if let (Some(why), Some(balance)) = (by_request, block.all("balance").next()) {
-        let message = format!("upstream `{}` is used by `tcp`, which cannot use this `balance`: {why}", plan.name);
+        let message = format!(
+            "upstream `{}` is used by `tcp`, which cannot use this `balance`: {why}",
+            plan.name
+        );
         let help = "use `ratio`, `least`, or `hash key=\"client-ip\"`";
         compiler.push(Problem::new("conflict", &balance.place("mode"), message).help(help));
     }
     let rows = |block: &'_ Checked, known: &'static [&'static str]| -> Vec<Chosen> {
         let is_known = |name| known.contains(&name) || SOCKETS.iter().any(|row| row.name == name);
         let all = block.block.rows().filter(|row| !is_known(row.name));
-        all.filter_map(|row| block.chosen(row.name)).filter(|chosen| is_unusual(chosen)).cloned().collect()
+        all.filter_map(|row| block.chosen(row.name))
+            .filter(|chosen| is_unusual(chosen))
+            .cloned()
+            .collect()
     };
     let mut without: Vec<Chosen> = rows(block, &OF_UPSTREAM);
     without.extend(block.all("server").flat_map(|server| rows(server, &OF_SERVER)));
@@ -238,9 +286,11 @@ fn is_unusual(chosen: &Chosen) -> bool {
     let is_usual = match chosen.row.default {
         Default::Is(text) | Default::AtLeast(text, _) | Default::Unless(text, _) => is(text),
         Default::Beside(one, _, other) => is(one) || is(other),
-        Default::Required | Default::Absent | Default::With(..) | Default::Without(..) | Default::Given(..) => {
-            chosen.settings.is_empty()
-        }
+        Default::Required
+        | Default::Absent
+        | Default::With(..)
+        | Default::Without(..)
+        | Default::Given(..) => chosen.settings.is_empty(),
     };
     chosen.span.is_some() && !is_usual
 }

@@ -34,18 +34,30 @@ fn upstream(at: usize) -> String {
 
 /// Puts lines in a route to `app`.
 fn in_route(lines: &str, _: usize) -> String {
-    format!("{LISTEN}{APP}upstream \"b\" {{ server \"127.0.0.1:2\"; }}\nroute {{\nproxy \"app\"\n{lines}\n}}\n")
+    format!(
+        "{LISTEN}{APP}upstream \"b\" {{ server \"127.0.0.1:2\"; }}\nroute {{\nproxy \"app\"\n{lines}\n}}\n"
+    )
 }
 
 const LISTS: [List; 19] = [
-    List { name: "listen", max: BLOCKS_MAX, document: |lines, _| format!("{lines}\n{OWN}"), line: listen },
+    List {
+        name: "listen",
+        max: BLOCKS_MAX,
+        document: |lines, _| format!("{lines}\n{OWN}"),
+        line: listen,
+    },
     List {
         name: "listen",
         max: BLOCKS_MAX,
         document: |lines, _| format!("{APP}tcp {{\nproxy \"app\"\n{lines}\n}}\n"),
         line: listen,
     },
-    List { name: "listen", max: BLOCKS_MAX, document: |lines, _| format!("forward {{\n{lines}\n}}\n"), line: listen },
+    List {
+        name: "listen",
+        max: BLOCKS_MAX,
+        document: |lines, _| format!("forward {{\n{lines}\n}}\n"),
+        line: listen,
+    },
     List {
         name: "upstream",
         max: BLOCKS_MAX,
@@ -55,19 +67,25 @@ const LISTS: [List; 19] = [
     List {
         name: "upstream",
         max: BLOCKS_MAX,
-        document: |lines, last| format!("{LISTEN}{lines}\nroute pool=\"pinned\" {{ proxy \"u{last}\"; }}\n"),
+        document: |lines, last| {
+            format!("{LISTEN}{lines}\nroute pool=\"pinned\" {{ proxy \"u{last}\"; }}\n")
+        },
         line: upstream,
     },
     List {
         name: "upstream",
         max: BLOCKS_MAX,
-        document: |lines, last| format!("{LISTEN}{lines}\nroute {{ proxy \"u0\"; split \"u{last}\" percent=5; }}\n"),
+        document: |lines, last| {
+            format!("{LISTEN}{lines}\nroute {{ proxy \"u0\"; split \"u{last}\" percent=5; }}\n")
+        },
         line: upstream,
     },
     List {
         name: "upstream",
         max: BLOCKS_MAX,
-        document: |lines, last| format!("{lines}\ntcp {{ listen \"127.0.0.1:2\"; proxy \"u{last}\"; }}\n"),
+        document: |lines, last| {
+            format!("{lines}\ntcp {{ listen \"127.0.0.1:2\"; proxy \"u{last}\"; }}\n")
+        },
         line: upstream,
     },
     List {
@@ -82,7 +100,9 @@ const LISTS: [List; 19] = [
     List {
         name: "server",
         max: BLOCKS_MAX,
-        document: |lines, _| format!("{LISTEN}upstream \"app\" {{\n{lines}\n}}\nroute {{ proxy \"app\"; }}\n"),
+        document: |lines, _| {
+            format!("{LISTEN}upstream \"app\" {{\n{lines}\n}}\nroute {{ proxy \"app\"; }}\n")
+        },
         line: server,
     },
     List {
@@ -97,10 +117,30 @@ const LISTS: [List; 19] = [
         document: |lines, _| format!("listen \"127.0.0.1:443\" {{ tls {{\n{lines}\n}}; }}\n{OWN}"),
         line: |at| format!("certificate \"/etc/{at}.pem\""),
     },
-    List { name: "condition", max: RULES_MAX, document: in_route, line: |at| format!("header \"X-{at}\"") },
-    List { name: "access", max: RULES_MAX, document: in_route, line: |at| format!("deny \"10.0.0.{at}\"") },
-    List { name: "split", max: RULES_MAX, document: in_route, line: |_| "split \"b\" percent=\"0.25\"".to_owned() },
-    List { name: "rewrite", max: RULES_MAX, document: in_route, line: |at| format!("rewrite \"^/a{at}\" \"/b\"") },
+    List {
+        name: "condition",
+        max: RULES_MAX,
+        document: in_route,
+        line: |at| format!("header \"X-{at}\""),
+    },
+    List {
+        name: "access",
+        max: RULES_MAX,
+        document: in_route,
+        line: |at| format!("deny \"10.0.0.{at}\""),
+    },
+    List {
+        name: "split",
+        max: RULES_MAX,
+        document: in_route,
+        line: |_| "split \"b\" percent=\"0.25\"".to_owned(),
+    },
+    List {
+        name: "rewrite",
+        max: RULES_MAX,
+        document: in_route,
+        line: |at| format!("rewrite \"^/a{at}\" \"/b\""),
+    },
     List {
         name: "edit",
         max: RULES_MAX,
@@ -126,18 +166,25 @@ const LISTS: [List; 19] = [
         name: "limit",
         max: LIMITS_MAX,
         document: |lines, _| format!("{LISTEN}{OWN}shield {{\n{lines}\n}}\n"),
-        line: |at| format!("limit \"l{at}\" count=\"requests\" rate=\"10/s\" {{ match path=\"/{at}\"; }}"),
+        line: |at| {
+            format!("limit \"l{at}\" count=\"requests\" rate=\"10/s\" {{ match path=\"/{at}\"; }}")
+        },
     },
 ];
 
 /// Returns the messages about lists that are too long.
 fn too_many(problems: &[Problem]) -> Vec<&str> {
-    problems.iter().filter(|problem| problem.code == "too-many").map(|problem| problem.message.as_str()).collect()
+    problems
+        .iter()
+        .filter(|problem| problem.code == "too-many")
+        .map(|problem| problem.message.as_str())
+        .collect()
 }
 
 #[test]
 fn nothing_of_a_list_is_cut_without_a_word() {
-    let world = World { variables: &|_| None, read: &|_| Ok(b"sorry".to_vec()), experts: Experts::NOBODY };
+    let world =
+        World { variables: &|_| None, read: &|_| Ok(b"sorry".to_vec()), experts: Experts::NOBODY };
     for List { name, max, document, line } in LISTS {
         let text = |count: usize| {
             let lines: Vec<String> = (0..count).map(line).collect();
@@ -155,7 +202,10 @@ fn nothing_of_a_list_is_cut_without_a_word() {
 #[test]
 fn a_file_of_servers_has_the_limit_of_an_upstream() {
     let text = |count: usize| (0..count).map(|at| server(at) + "\n").collect::<String>();
-    assert_eq!(parse_servers(text(BLOCKS_MAX).as_bytes(), "a").map(|all| all.len()), Ok(BLOCKS_MAX));
+    assert_eq!(
+        parse_servers(text(BLOCKS_MAX).as_bytes(), "a").map(|all| all.len()),
+        Ok(BLOCKS_MAX)
+    );
     let errors = parse_servers(text(BLOCKS_MAX + 1).as_bytes(), "a").unwrap_err();
     assert_eq!(too_many(errors.problems()), ["more than 10000 of `server` in the file"]);
 }

@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan, ServerTlsPlan, Serves, TlsPlan, TrustPlan};
+use weir_proxy::plan::{
+    CertificatePlan, ClientCertificatesPlan, ServerTlsPlan, Serves, TlsPlan, TrustPlan,
+};
 
 use super::{BLOCKS_MAX, Compiler};
 use crate::TlsFiles;
@@ -16,14 +18,23 @@ impl Compiler<'_> {
     pub(super) fn tls(&mut self, listen: &Checked, serves: Serves) -> Option<TlsPlan> {
         let block = listen.all("tls").next()?;
         if let Some(second) = listen.all("tls").nth(1) {
-            let problem = Problem::new("conflict", &second.span, "there is more than one `tls` in this `listen`");
-            self.push(problem.related(&block.span, "first here").help("one `tls` may have several certificates"));
+            let problem = Problem::new(
+                "conflict",
+                &second.span,
+                "there is more than one `tls` in this `listen`",
+            );
+            self.push(
+                problem
+                    .related(&block.span, "first here")
+                    .help("one `tls` may have several certificates"),
+            );
         }
         self.at_most(block, "certificate", BLOCKS_MAX);
         let (mut certificates, mut seen) = (Vec::new(), HashSet::new());
         for certificate in block.all("certificate").take(BLOCKS_MAX) {
             let plan = self.certificate(certificate);
-            let is_first = seen.insert((plan.certificate.clone(), plan.key.clone(), plan.ocsp.clone()));
+            let is_first =
+                seen.insert((plan.certificate.clone(), plan.key.clone(), plan.ocsp.clone()));
             if !is_first && !plan.certificate.as_os_str().is_empty() {
                 let message = format!("`{}` is listed twice", plan.certificate.display());
                 self.push(Problem::new("conflict", &certificate.place("file"), message));
@@ -32,7 +43,9 @@ impl Compiler<'_> {
         }
         if certificates.is_empty() {
             let problem = Problem::new("missing-value", &block.span, "`tls` has no `certificate`");
-            self.push(problem.help("certificate \"/etc/weir/example.pem\" key=\"/etc/weir/example.key\""));
+            self.push(
+                problem.help("certificate \"/etc/weir/example.pem\" key=\"/etc/weir/example.key\""),
+            );
         }
         let clients = self.client_certificates(block, serves);
         Some(TlsPlan {
@@ -49,8 +62,9 @@ impl Compiler<'_> {
     /// Returns the file with the keys of tickets, if configured.
     fn ticket_keys(&mut self, block: &Checked) -> Option<PathBuf> {
         let place = block.place("ticket-keys");
-        let path =
-            Some(block.text_or_word("ticket-keys")).filter(|path| !matches!(*path, "auto" | "")).map(Path::new)?;
+        let path = Some(block.text_or_word("ticket-keys"))
+            .filter(|path| !matches!(*path, "auto" | ""))
+            .map(Path::new)?;
         let why = [
             (!block.flag("tickets"), "with `tickets=#false`"),
             (block.word("client-auth") != "off", "when clients show certificates"),
@@ -66,28 +80,42 @@ impl Compiler<'_> {
     }
 
     /// Returns whether the clients of a listener show certificates, and how these are used.
-    fn client_certificates(&mut self, block: &Checked, serves: Serves) -> Option<ClientCertificatesPlan> {
+    fn client_certificates(
+        &mut self,
+        block: &Checked,
+        serves: Serves,
+    ) -> Option<ClientCertificatesPlan> {
         let given = |name: &str| Some(block.text(name)).filter(|text| !text.is_empty());
         let (authorities, revocations) = (given("client-ca"), given("client-crl").map(Path::new));
         let told = block.flag("client-cert-field");
         if block.word("client-auth") == "off" {
-            let idle = [("client-ca", authorities.is_some()), ("client-crl", revocations.is_some())];
-            for (name, _) in idle.into_iter().chain([("client-cert-field", told)]).filter(|(_, is_there)| *is_there) {
-                let message = format!("`{name}` has no effect: weir asks clients for no certificates");
+            let idle =
+                [("client-ca", authorities.is_some()), ("client-crl", revocations.is_some())];
+            for (name, _) in idle
+                .into_iter()
+                .chain([("client-cert-field", told)])
+                .filter(|(_, is_there)| *is_there)
+            {
+                let message =
+                    format!("`{name}` has no effect: weir asks clients for no certificates");
                 let help = "write client-auth \"require\" or client-auth \"optional\"";
-                self.warnings.push(Problem::new("no-effect", &block.place(name), message).help(help));
+                self.warnings
+                    .push(Problem::new("no-effect", &block.place(name), message).help(help));
             }
             return None;
         }
         if told && serves == Serves::Forward {
-            let message =
-                "`client-cert-field` cannot be used in `forward`: destinations learn nothing about its clients";
-            self.push(Problem::new("conflict", &block.place("client-cert-field"), message).help("leave it out"));
+            let message = "`client-cert-field` cannot be used in `forward`: destinations learn nothing about its clients";
+            self.push(
+                Problem::new("conflict", &block.place("client-cert-field"), message)
+                    .help("leave it out"),
+            );
         }
         let Some(authorities) = authorities.map(Path::new) else {
             // A wrong path has been reported.
             if block.chosen("client-ca").is_none() {
-                let message = "`client-auth` needs `client-ca`, the CAs that may sign client certificates";
+                let message =
+                    "`client-auth` needs `client-ca`, the CAs that may sign client certificates";
                 let problem = Problem::new("missing-value", &block.place("client-auth"), message);
                 self.push(problem.help("client-ca \"/etc/weir/partners.pem\""));
             }
@@ -105,9 +133,10 @@ impl Compiler<'_> {
 
     fn certificate(&mut self, block: &Checked) -> CertificatePlan {
         let file = block.text("file");
-        let mut plan = self.pair(file, block.text("key"), &block.place("file"), |certificate, key| {
-            TlsFiles::Certificate { certificate, key }
-        });
+        let mut plan =
+            self.pair(file, block.text("key"), &block.place("file"), |certificate, key| {
+                TlsFiles::Certificate { certificate, key }
+            });
         let ocsp = Some(block.text("ocsp")).filter(|path| !path.is_empty()).map(Path::new);
         if let (Some(response), CertificatePlan { certificate, key, .. }) = (ocsp, &plan) {
             let verdict = (self.world.experts.tls)(TlsFiles::Ocsp { response, certificate, key });
@@ -140,7 +169,9 @@ impl Compiler<'_> {
     fn judged(&mut self, verdict: Result<Vec<String>, String>, place: &Span) {
         match verdict {
             Ok(warnings) => {
-                self.warnings.extend(warnings.into_iter().map(|text| Problem::new("certificate", place, text)));
+                self.warnings.extend(
+                    warnings.into_iter().map(|text| Problem::new("certificate", place, text)),
+                );
             }
             Err(text) => self.push(Problem::new("bad-certificate", place, text)),
         }
@@ -150,17 +181,28 @@ impl Compiler<'_> {
     pub(super) fn server_tls(&mut self, upstream: &Checked) -> Option<ServerTlsPlan> {
         let block = upstream.all("tls").next()?;
         if let Some(second) = upstream.all("tls").nth(1) {
-            let problem = Problem::new("conflict", &second.span, "there is more than one `tls` in this `upstream`");
+            let problem = Problem::new(
+                "conflict",
+                &second.span,
+                "there is more than one `tls` in this `upstream`",
+            );
             self.push(problem.related(&block.span, "first here"));
         }
         let given = |name: &str| Some(block.text(name)).filter(|text| !text.is_empty());
         if let (Some(_), None) = (given("key"), given("certificate")) {
-            let problem = Problem::new("conflict", &block.place("key"), "`key` has no effect without `certificate`");
+            let problem = Problem::new(
+                "conflict",
+                &block.place("key"),
+                "`key` has no effect without `certificate`",
+            );
             self.push(problem.help("name the certificate, or leave `key` out"));
         }
         let certificate = given("certificate").map(|file| {
             let key = given("key").unwrap_or_default();
-            self.pair(file, key, &block.place("certificate"), |certificate, key| TlsFiles::Shown { certificate, key })
+            self.pair(file, key, &block.place("certificate"), |certificate, key| TlsFiles::Shown {
+                certificate,
+                key,
+            })
         });
         let name = given("name").map(str::to_owned);
         Some(ServerTlsPlan { trust: self.trust(block, upstream), name, certificate })
@@ -171,15 +213,22 @@ impl Compiler<'_> {
         let file = block.text("ca");
         if !block.flag("verify") {
             if !file.is_empty() {
-                let problem = Problem::new("conflict", &block.place("ca"), "`ca` has no effect with `verify=#false`");
-                self.push(problem.help("leave `verify` out to require certificates that one of these CAs signed"));
+                let problem = Problem::new(
+                    "conflict",
+                    &block.place("ca"),
+                    "`ca` has no effect with `verify=#false`",
+                );
+                self.push(problem.help(
+                    "leave `verify` out to require certificates that one of these CAs signed",
+                ));
             }
             let message = format!(
                 "`verify=#false`: an attacker between weir and the servers of `{}` can read and change everything",
                 upstream.text("name")
             );
             let help = "name the CA of their certificates with `ca`; it also takes a self-signed certificate";
-            self.warnings.push(Problem::new("unverified", &block.place("verify"), message).help(help));
+            self.warnings
+                .push(Problem::new("unverified", &block.place("verify"), message).help(help));
             return TrustPlan::Anybody;
         }
         let (trust, path) = match file {

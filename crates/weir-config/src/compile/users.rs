@@ -21,13 +21,17 @@ impl Compiler<'_> {
         if let Some(bytes) = self.file(path, &place) {
             match (self.world.experts.users)(path.as_ref(), &bytes) {
                 Ok(0) => {
-                    let problem =
-                        Problem::new("no-users", &place, format!("`{path}` has no users: weir rejects all requests"));
+                    let problem = Problem::new(
+                        "no-users",
+                        &place,
+                        format!("`{path}` has no users: weir rejects all requests"),
+                    );
                     self.warnings.push(problem.help(format!("weir passwd {path} NAME")));
                 }
                 Ok(_) => {}
                 Err(wrong) => wrong.into_iter().for_each(|line| {
-                    let help = format!("rewrite the line with `weir passwd {path} NAME`, or delete it");
+                    let help =
+                        format!("rewrite the line with `weir passwd {path} NAME`, or delete it");
                     self.push(Problem::new("bad-value", &place, line).help(help));
                 }),
             }
@@ -42,12 +46,17 @@ impl Compiler<'_> {
 /// Returns the users of a route.
 pub(super) fn basic_auth(compiler: &mut Compiler<'_>, route: &Checked) -> Option<BasicAuth> {
     let users = compiler.users(route)?;
-    Some(BasicAuth { users, realm: realm(route).into(), passes_on: route.flag("pass-authorization") })
+    Some(BasicAuth {
+        users,
+        realm: realm(route).into(),
+        passes_on: route.flag("pass-authorization"),
+    })
 }
 
 /// Warns of passwords that can be read on the network.
 pub(super) fn warn_of_passwords(compiler: &mut Compiler<'_>, document: &Checked, plan: &Plan) {
-    let has_users = |route: &&Checked| !route.text("users").is_empty() && route.word("scheme") != "https";
+    let has_users =
+        |route: &&Checked| !route.text("users").is_empty() && route.word("scheme") != "https";
     let Some(route) = document.all("route").find(has_users) else { return };
     let is_open = |listener: &&weir_proxy::plan::ListenerPlan| {
         listener.serves == weir_proxy::plan::Serves::Reverse
@@ -59,9 +68,14 @@ pub(super) fn warn_of_passwords(compiler: &mut Compiler<'_>, document: &Checked,
         return;
     }
     if let Some(listener) = plan.listeners.iter().find(is_open) {
-        let message = format!("clients of {} send their passwords unencrypted: it has no `tls`", listener.address);
+        let message = format!(
+            "clients of {} send their passwords unencrypted: it has no `tls`",
+            listener.address
+        );
         let help = "add scheme=\"https\" to `route`, so that it serves only clients that use TLS";
-        compiler.warnings.push(Problem::new("passwords", &route.place("users"), message).help(help));
+        compiler
+            .warnings
+            .push(Problem::new("passwords", &route.place("users"), message).help(help));
     }
 }
 

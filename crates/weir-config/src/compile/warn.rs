@@ -16,7 +16,10 @@ impl Compiler<'_> {
     /// Warns of everything that is odd in the whole.
     pub(super) fn warn(&mut self, document: &Checked) {
         let routes = document.all("route").map(|route| route.text("proxy"));
-        let parts = document.all("route").flat_map(|route| route.all("split")).map(|split| split.text("upstream"));
+        let parts = document
+            .all("route")
+            .flat_map(|route| route.all("split"))
+            .map(|split| split.text("upstream"));
         let used: HashSet<&str> = routes
             .chain(parts)
             .chain(tcp::led_to(document))
@@ -28,8 +31,10 @@ impl Compiler<'_> {
             if name.is_empty() || used.contains(name) {
                 continue;
             }
-            let message = format!("no route uses the upstream `{name}`: its servers get no requests");
-            let help = format!("add a route, such as: route path=\"/{name}\" {{ proxy \"{name}\"; }}");
+            let message =
+                format!("no route uses the upstream `{name}`: its servers get no requests");
+            let help =
+                format!("add a route, such as: route path=\"/{name}\" {{ proxy \"{name}\"; }}");
             self.warnings.push(Problem::new("unused", &upstream.place("name"), message).help(help));
         }
         let speaks_tls = document.all("listen").any(|listen| listen.all("tls").next().is_some());
@@ -47,9 +52,12 @@ impl Compiler<'_> {
         // An existing folder cannot be read as a file, which is another error.
         if (self.world.read)(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             let folder = folder.display();
-            let message = format!("the directory {folder} for the access log does not exist: weir would not start");
+            let message = format!(
+                "the directory {folder} for the access log does not exist: weir would not start"
+            );
             let help = format!("create it: install -d -o USER {folder}");
-            self.warnings.push(Problem::new("no-folder", &log.place("destination"), message).help(help));
+            self.warnings
+                .push(Problem::new("no-folder", &log.place("destination"), message).help(help));
         }
     }
 }
@@ -65,10 +73,13 @@ fn circle(route: &Checked) -> Option<Problem> {
 
 /// Returns problems with the arrival of packets at transparent listeners, once for each family.
 fn arrival(document: &Checked, expert: CheckArrival<'_>) -> Vec<Problem> {
-    let listeners = document.all("listen").chain(document.all("tcp").flat_map(|tcp| tcp.all("listen")));
+    let listeners =
+        document.all("listen").chain(document.all("tcp").flat_map(|tcp| tcp.all("listen")));
     let mut asked = Vec::new();
     for listen in listeners.filter(|listen| listen.flag("transparent")) {
-        let Some(address) = Location::read(listen.text("address")).and_then(|location| location.network()) else {
+        let Some(address) =
+            Location::read(listen.text("address")).and_then(|location| location.network())
+        else {
             continue;
         };
         let needed = Arrival::ToSockets { is_ipv6: address.is_ipv6() };
@@ -77,9 +88,9 @@ fn arrival(document: &Checked, expert: CheckArrival<'_>) -> Vec<Problem> {
         }
     }
     // In other modes the connections on both sides differ.
-    let keeps = document
-        .all("upstream")
-        .find(|upstream| upstream.text("source") == "client" && super::destination::original(upstream).is_some());
+    let keeps = document.all("upstream").find(|upstream| {
+        upstream.text("source") == "client" && super::destination::original(upstream).is_some()
+    });
     if let Some(upstream) = keeps.filter(|_| !asked.is_empty()) {
         asked.push((Arrival::WithKeptPorts, upstream.place("source")));
     }

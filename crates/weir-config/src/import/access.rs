@@ -45,7 +45,8 @@ impl Access {
 
     /// Whether a route has room for it.
     pub(super) fn fits(&self) -> bool {
-        self.0.len() <= LINES_MAX && self.0.iter().map(|line| line.whom.len()).sum::<usize>() <= NETWORKS_MAX
+        self.0.len() <= LINES_MAX
+            && self.0.iter().map(|line| line.whom.len()).sum::<usize>() <= NETWORKS_MAX
     }
 
     /// Returns the clients that both allow. None: lines cannot express it.
@@ -88,7 +89,13 @@ mod tests {
     use super::*;
 
     fn lists() -> impl Strategy<Value = Access> {
-        let whom = prop::sample::select(vec!["all", "10.0.0.0/31", "10.0.0.1/32", "10.0.0.2/31", "10.0.0.0/30"]);
+        let whom = prop::sample::select(vec![
+            "all",
+            "10.0.0.0/31",
+            "10.0.0.1/32",
+            "10.0.0.2/31",
+            "10.0.0.0/30",
+        ]);
         prop::collection::vec((any::<bool>(), whom), 0..5).prop_map(|lines| {
             let mut access = Access::default();
             lines.into_iter().for_each(|(allows, whom)| access.push(allows, whom.to_owned()));
@@ -126,8 +133,13 @@ mod tests {
     #[test]
     fn all_but_some() {
         let some = ["10.0.0.0/8".to_owned()];
-        let lines = |access: &Access| access.lines().map(|(word, whom)| format!("{word} {whom:?}")).collect::<Vec<_>>();
-        assert_eq!(lines(&Access::without(&some, true)), ["allow [\"10.0.0.0/8\"]", "deny [\"all\"]"]);
+        let lines = |access: &Access| {
+            access.lines().map(|(word, whom)| format!("{word} {whom:?}")).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            lines(&Access::without(&some, true)),
+            ["allow [\"10.0.0.0/8\"]", "deny [\"all\"]"]
+        );
         assert_eq!(lines(&Access::without(&some, false)), ["deny [\"10.0.0.0/8\"]"]);
         assert!(Access::without(&some, true).and(&Access::without(&some, true)).is_none());
         assert!(!Access::without(&vec![some[0].clone(); 1001], false).fits());

@@ -35,7 +35,8 @@ use crate::texts;
 /// Directives that group others.
 const BLOCKS: [&str; 3] = ["handle", "handle_path", "route"];
 /// Directives that keep some clients out.
-const GUARDS: [&str; 6] = ["basic_auth", "basicauth", "forward_auth", "authorize", "authenticate", "jwtauth"];
+const GUARDS: [&str; 6] =
+    ["basic_auth", "basicauth", "forward_auth", "authorize", "authenticate", "jwtauth"];
 
 /// Puts the whole configuration into the draft.
 pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
@@ -48,7 +49,10 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
             _ => {}
         }
     }
-    for (at, _) in tree.children(ROOT).filter(|(_, node)| !node.name().is_empty() && !node.name().starts_with("&(")) {
+    for (at, _) in tree
+        .children(ROOT)
+        .filter(|(_, node)| !node.name().is_empty() && !node.name().starts_with("&("))
+    {
         caddy.site(at);
     }
     caddy.draft.keep_names_apart();
@@ -137,17 +141,26 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             not: false,
             any: addresses
                 .iter()
-                .map(
-                    |address| if address.host.is_empty() { Effect::Always } else { Effect::Host(address.host.clone()) },
-                )
+                .map(|address| {
+                    if address.host.is_empty() {
+                        Effect::Always
+                    } else {
+                        Effect::Host(address.host.clone())
+                    }
+                })
                 .collect(),
         }];
-        let cases = if addresses.is_empty() { None } else { and_all(vec![Case::default()], &hosts) };
-        let rules = self.rules(group, at, Scope { cases: cases.unwrap_or_default(), ..Scope::default() });
+        let cases =
+            if addresses.is_empty() { None } else { and_all(vec![Case::default()], &hosts) };
+        let rules =
+            self.rules(group, at, Scope { cases: cases.unwrap_or_default(), ..Scope::default() });
         let is_long = rules.len() > RULES_MAX;
         let ordered = by_specificity(rules);
         if is_long || !ordered.complete {
-            self.draft.lost(node, "too many rules to convert to weir's order; some requests may go elsewhere");
+            self.draft.lost(
+                node,
+                "too many rules to convert to weir's order; some requests may go elsewhere",
+            );
         }
         let leads = |other: &Route| ordered.routes.iter().any(|route| route.place == other.place);
         for route in ordered.unreached.iter().filter(|other| !leads(other)) {
@@ -180,7 +193,11 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             "" => named || has_tls || port == https,
             _ => return None,
         };
-        let host = if host.is_empty() || host == "*" { String::new() } else { texts::host_pattern(host).ok()? };
+        let host = if host.is_empty() || host == "*" {
+            String::new()
+        } else {
+            texts::host_pattern(host).ok()?
+        };
         Some(Address { host, port, over_tls })
     }
 
@@ -192,21 +209,31 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             let Some(found) = self.tls(at, &address.host) else { return };
             tls = Some(found);
         }
-        let ips: Vec<&str> = tree.last(at, "bind").map_or_else(|| vec!["0.0.0.0"], |bind| bind.arguments().collect());
+        let ips: Vec<&str> = tree
+            .last(at, "bind")
+            .map_or_else(|| vec!["0.0.0.0"], |bind| bind.arguments().collect());
         if ips == ["0.0.0.0"] {
-            self.draft
-                .different_once(node, "weir listens only on IPv4 here; add a second `listen \"[::]:PORT\"` for IPv6");
+            self.draft.different_once(
+                node,
+                "weir listens only on IPv4 here; add a second `listen \"[::]:PORT\"` for IPv6",
+            );
         }
         for ip in ips {
             if let Some(socket) = ip.strip_prefix("unix/") {
-                let (path, mode) = socket.split_once('|').map_or((socket, None), |(path, mode)| (path, Some(mode)));
+                let (path, mode) = socket
+                    .split_once('|')
+                    .map_or((socket, None), |(path, mode)| (path, Some(mode)));
                 let address = format!("{UNIX}{path}");
                 self.draft.listen(group, node, &address, tls.clone());
                 // As Caddy creates them.
                 self.draft.rights(node, &address, mode.or(Some("0200")), None);
                 continue;
             }
-            let ip = if ip.contains(':') && !ip.starts_with('[') { format!("[{ip}]") } else { ip.to_owned() };
+            let ip = if ip.contains(':') && !ip.starts_with('[') {
+                format!("[{ip}]")
+            } else {
+                ip.to_owned()
+            };
             self.draft.listen(group, node, &format!("{ip}:{}", address.port), tls.clone());
         }
     }
@@ -215,12 +242,18 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
     fn redirect_to_tls(&mut self, at: usize, addresses: &[Address]) {
         let tree = self.tree;
         let node = &tree.nodes[at];
-        let sites = || tree.children(ROOT).flat_map(|(_, node)| node.words.iter()).flat_map(|word| word.split(','));
+        let sites = || {
+            tree.children(ROOT)
+                .flat_map(|(_, node)| node.words.iter())
+                .flat_map(|word| word.split(','))
+        };
         let is_plain = |host: &str| {
             let mut all = sites().filter_map(|word| self.address(word, false));
             all.any(|other| other.host == host && other.port == self.ports.0)
         };
-        let is_led = |address: &&Address| address.over_tls && !address.host.is_empty() && !is_plain(&address.host);
+        let is_led = |address: &&Address| {
+            address.over_tls && !address.host.is_empty() && !is_plain(&address.host)
+        };
         let led: Vec<&Address> = addresses.iter().filter(is_led).collect();
         let is_served = self.draft.groups.last().is_some_and(|group| !group.listens.is_empty());
         if !self.auto_https || !self.redirects || led.is_empty() || !is_served {
@@ -228,14 +261,28 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         }
         let what = format!("http:// of {}", node.shown());
         let group = self.draft.group(node.place, &what);
-        self.listen(at, group, &Address { host: String::new(), port: self.ports.0, over_tls: false });
+        self.listen(
+            at,
+            group,
+            &Address { host: String::new(), port: self.ports.0, over_tls: false },
+        );
         for Address { host, port, .. } in led {
             let port = if *port == 443 { String::new() } else { format!(":{port}") };
-            let Some(to) = self.draft.redirect(node, "308", &format!("https://$host{port}$request_uri")) else {
+            let Some(to) =
+                self.draft.redirect(node, "308", &format!("https://$host{port}$request_uri"))
+            else {
                 return;
             };
             let (host, what, path) = (host.clone(), what.clone(), "/".to_owned());
-            self.draft.route(Route { group, place: node.place, what, host, path, to, ..Route::default() });
+            self.draft.route(Route {
+                group,
+                place: node.place,
+                what,
+                host,
+                path,
+                to,
+                ..Route::default()
+            });
         }
     }
 
@@ -266,7 +313,10 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             let node = tree.last(at, "tls").unwrap_or(&tree.nodes[at]);
             self.draft.different(
                 node,
-                format!("{}: the certificate with its key is expected in {path}", Missing::Acme.why()),
+                format!(
+                    "{}: the certificate with its key is expected in {path}",
+                    Missing::Acme.why()
+                ),
             );
             tls.certificates.push((path, None));
         }
@@ -291,7 +341,8 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             return None;
         };
         let mode = tree.last(at, "mode").map_or("", |mode| mode.argument(1));
-        let auth = if matches!(mode, "request" | "verify_if_given") { "optional" } else { "require" };
+        let auth =
+            if matches!(mode, "request" | "verify_if_given") { "optional" } else { "require" };
         tls.options.insert("client-auth", literal(auth));
         tls.options.insert("client-ca", literal(&self.draft.file(node, authority)?));
         Some(())
@@ -333,7 +384,10 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         if is_refusal(node) {
             let (cases, lost) = refused(cases);
             if lost {
-                self.draft.lost(node, format!("{}; weir now accepts what this rejected", Missing::Criteria.why()));
+                self.draft.lost(
+                    node,
+                    format!("{}; weir now accepts what this rejected", Missing::Criteria.why()),
+                );
             }
             if matches!(name, "respond" | "error") {
                 base.to = self.respond(at).unwrap_or_default();
@@ -356,11 +410,12 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         let mut steps = Vec::new();
         for (scheme, to) in led {
             let of_scheme = |case: &Case| case.route(Route { to, ..base.clone() });
-            let routes = cases
-                .iter()
-                .map(of_scheme)
-                .filter(|route| scheme.is_none() || route.scheme.is_none_or(|one| Some(one) == scheme));
-            steps.extend(routes.map(|route| Step::End(Route { scheme: route.scheme.or(scheme), ..route })));
+            let routes = cases.iter().map(of_scheme).filter(|route| {
+                scheme.is_none() || route.scheme.is_none_or(|one| Some(one) == scheme)
+            });
+            steps.extend(
+                routes.map(|route| Step::End(Route { scheme: route.scheme.or(scheme), ..route })),
+            );
         }
         steps
     }
@@ -413,8 +468,11 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
     /// Because this is no total order, directives are inserted one by one, as Caddy does it.
     fn in_order(&self, found: Vec<(usize, usize, Scope)>) -> Vec<(usize, usize, Scope)> {
         let tree = self.tree;
-        let mut found: Vec<((usize, usize, Scope), &str)> =
-            found.into_iter().map(|one| (self.only_path(one.1), one)).map(|(path, one)| (one, path)).collect();
+        let mut found: Vec<((usize, usize, Scope), &str)> = found
+            .into_iter()
+            .map(|one| (self.only_path(one.1), one))
+            .map(|(path, one)| (one, path))
+            .collect();
         found.sort_by_key(|((kind, ..), _)| *kind);
         // More than this are too many, which is noted.
         let last = found.len().min(RULES_MAX);
@@ -424,7 +482,9 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
                 let has_matcher = |at: usize| tree.nodes[at].argument(1).starts_with(['/', '@']);
                 let is_first = match (one.1, other.1) {
                     _ if one.0.0 != other.0.0 => false,
-                    (one, other) if !one.is_empty() && !other.is_empty() => by_length(one, other) == Ordering::Less,
+                    (one, other) if !one.is_empty() && !other.is_empty() => {
+                        by_length(one, other) == Ordering::Less
+                    }
                     _ => has_matcher(one.0.1) && !has_matcher(other.0.1),
                 };
                 if !is_first {
@@ -462,12 +522,20 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
     fn tell_of_case(&mut self, node: &Node, terms: &[Term]) {
         let mut all = terms.iter().filter(|term| !term.not).flat_map(|term| &term.any);
         let path = all.find_map(|effect| match effect {
-            Effect::Path(path) | Effect::Exactly(path) if path.contains(char::is_alphabetic) => Some(path),
+            Effect::Path(path) | Effect::Exactly(path) if path.contains(char::is_alphabetic) => {
+                Some(path)
+            }
             _ => None,
         });
         if let Some(path) = path {
-            let other = if path.contains(char::is_lowercase) { path.to_uppercase() } else { path.to_lowercase() };
-            let why = format!("weir's paths are case-sensitive: it accepts `{other}` and the like, which this rejects");
+            let other = if path.contains(char::is_lowercase) {
+                path.to_uppercase()
+            } else {
+                path.to_lowercase()
+            };
+            let why = format!(
+                "weir's paths are case-sensitive: it accepts `{other}` and the like, which this rejects"
+            );
             self.draft.different(node, why);
         }
     }
@@ -482,14 +550,16 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             _ => ("", node.words.get(1..).unwrap_or_default()),
         };
         let prefix = path.trim_end_matches('*');
-        let is_whole =
-            path.is_empty() || path.ends_with('*') && scope.cases.iter().all(|case| covers_path(prefix, &case.path()));
+        let is_whole = path.is_empty()
+            || path.ends_with('*')
+                && scope.cases.iter().all(|case| covers_path(prefix, &case.path()));
         if !is_whole || node.argument(1).starts_with('@') {
             return self
                 .draft
                 .lost(node, "weir changes headers for all requests of a route; write a route for these requests");
         }
-        let mut lines: Vec<&[String]> = tree.children(at).map(|(_, line)| &line.words[..]).collect();
+        let mut lines: Vec<&[String]> =
+            tree.children(at).map(|(_, line)| &line.words[..]).collect();
         if !words.is_empty() {
             lines.push(words);
         }
@@ -529,7 +599,10 @@ fn by_length(one: &str, other: &str) -> Ordering {
 /// Whether it keeps some clients out: `respond 403` and similar, and authentication.
 fn is_refusal(node: &Node) -> bool {
     let name = node.name();
-    let code = || node.arguments().find(|word| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit()));
+    let code = || {
+        node.arguments()
+            .find(|word| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit()))
+    };
     let says_so = || code().is_some_and(|code| code.starts_with('4'));
     GUARDS.contains(&name) || matches!(name, "abort" | "error") || name == "respond" && says_so()
 }
@@ -542,7 +615,11 @@ mod tests {
 
     #[test]
     fn addresses_of_sites() {
-        let outside = Outside { variables: &|_| None, matching: &|_| Ok(Vec::new()), read: &|_| Ok(Vec::new()) };
+        let outside = Outside {
+            variables: &|_| None,
+            matching: &|_| Ok(Vec::new()),
+            read: &|_| Ok(Vec::new()),
+        };
         let sources = Sources::open("Caddyfile".as_ref(), outside).unwrap();
         let (tree, mut draft) = (Tree::new(), Draft::new(sources));
         let caddy = Caddy::new(&tree, &mut draft);
@@ -556,7 +633,11 @@ mod tests {
             ("https://*.a.test/", "*.a.test", 443, true),
             ("[::1]:81", "[::1]", 81, true),
         ] {
-            assert_eq!(caddy.address(word, false), Some(Address { host: host.to_owned(), port, over_tls }), "{word}");
+            assert_eq!(
+                caddy.address(word, false),
+                Some(Address { host: host.to_owned(), port, over_tls }),
+                "{word}"
+            );
         }
         for word in ["ftp://a", "a:x", "a/b", "a:70000"] {
             assert_eq!(caddy.address(word, false), None, "{word}");

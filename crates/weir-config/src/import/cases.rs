@@ -133,10 +133,9 @@ impl Case {
                 _ => case.host = Some(host.clone()),
             },
             Effect::Exactly(path) => {
-                let fits = case
-                    .path
-                    .as_ref()
-                    .is_none_or(|other| if case.exact { path == other } else { covers_path(other, path) });
+                let fits = case.path.as_ref().is_none_or(|other| {
+                    if case.exact { path == other } else { covers_path(other, path) }
+                });
                 case.impossible |= !fits;
                 (case.path, case.exact) = (Some(path.clone()), true);
             }
@@ -170,7 +169,12 @@ pub(super) fn and_all(of: Vec<Case>, terms: &[Term]) -> Option<Vec<Case>> {
                 term.any.iter().map(|effect| case.and(effect, false)).collect()
             }
         };
-        cases = cases.iter().flat_map(with).filter(|case| !case.impossible).take(CASES_MAX + 1).collect();
+        cases = cases
+            .iter()
+            .flat_map(with)
+            .filter(|case| !case.impossible)
+            .take(CASES_MAX + 1)
+            .collect();
     }
     (cases.len() <= CASES_MAX).then_some(cases)
 }
@@ -209,8 +213,12 @@ pub(super) fn sent_to_tls(all: Vec<Case>) -> (Vec<Case>, bool, bool) {
 /// some out (`bad`) refuses none.
 pub(super) fn refused(all: Vec<Case>) -> (Vec<Case>, bool) {
     let refuses = |case: &Case| {
-        let lets_in = |of: &Option<(bool, Vec<String>)>| of.as_ref().is_some_and(|(is_rest, _)| *is_rest);
-        case.access().is_some() || case.says_something() || case.unsaid != Some(false) || lets_in(&case.clients)
+        let lets_in =
+            |of: &Option<(bool, Vec<String>)>| of.as_ref().is_some_and(|(is_rest, _)| *is_rest);
+        case.access().is_some()
+            || case.says_something()
+            || case.unsaid != Some(false)
+            || lets_in(&case.clients)
     };
     let (kept, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(refuses);
     (kept, !others.is_empty())
@@ -224,8 +232,10 @@ mod tests {
     use super::*;
 
     fn case(terms: &[(bool, Effect)]) -> Vec<Case> {
-        let terms: Vec<Term> =
-            terms.iter().map(|(not, effect)| Term { not: *not, any: vec![effect.clone()] }).collect();
+        let terms: Vec<Term> = terms
+            .iter()
+            .map(|(not, effect)| Term { not: *not, any: vec![effect.clone()] })
+            .collect();
         and_all(vec![Case::default()], &terms).unwrap()
     }
 
@@ -234,16 +244,24 @@ mod tests {
     }
 
     fn lines(case: &Case) -> Option<Vec<String>> {
-        case.access().map(|access| access.lines().map(|(word, whom)| format!("{word} {}", whom.join(" "))).collect())
+        case.access().map(|access| {
+            access.lines().map(|(word, whom)| format!("{word} {}", whom.join(" "))).collect()
+        })
     }
 
     #[test]
     fn addresses() {
         assert_eq!(lines(&case(&[(false, clients("a"))])[0]).unwrap(), ["deny a"]);
         assert_eq!(lines(&case(&[(true, clients("a"))])[0]).unwrap(), ["allow a", "deny all"]);
-        assert_eq!(lines(&case(&[(true, clients("a")), (true, clients("b"))])[0]).unwrap(), ["allow a b", "deny all"]);
+        assert_eq!(
+            lines(&case(&[(true, clients("a")), (true, clients("b"))])[0]).unwrap(),
+            ["allow a b", "deny all"]
+        );
         assert_eq!(lines(&case(&[])[0]).unwrap(), [""; 0]);
-        for both in [[(true, clients("a")), (false, clients("b"))], [(false, clients("a")), (true, Effect::Unsaid)]] {
+        for both in [
+            [(true, clients("a")), (false, clients("b"))],
+            [(false, clients("a")), (true, Effect::Unsaid)],
+        ] {
             assert_eq!(lines(&case(&both)[0]), None);
         }
         assert!(said(case(&[(false, clients("a"))])).1, "routes don't go by addresses");
@@ -251,7 +269,9 @@ mod tests {
 
     #[test]
     fn schemes() {
-        let of = |terms: &[(bool, Effect)]| case(terms).into_iter().map(|case| case.scheme).collect::<Vec<_>>();
+        let of = |terms: &[(bool, Effect)]| {
+            case(terms).into_iter().map(|case| case.scheme).collect::<Vec<_>>()
+        };
         let https = Effect::Scheme(Scheme::Https);
         assert_eq!(of(&[(true, https.clone())]), [Some(Scheme::Http)]);
         assert_eq!(of(&[(true, https.clone()), (false, https)]), [None; 0]);
@@ -263,7 +283,10 @@ mod tests {
         let http = (true, Effect::Scheme(Scheme::Https));
         for rest in [path(), Effect::Unsaid, clients("a")] {
             let (cases, wider, lost) = sent_to_tls(case(&[http.clone(), (true, rest.clone())]));
-            assert_eq!((cases[0].scheme, cases[0].unsaid, wider, lost), (Some(Scheme::Http), None, true, false));
+            assert_eq!(
+                (cases[0].scheme, cases[0].unsaid, wider, lost),
+                (Some(Scheme::Http), None, true, false)
+            );
             assert!(cases[0].clients.is_none());
             assert_eq!(sent_to_tls(case(&[(true, rest)])).0[0].scheme, Some(Scheme::Http));
         }

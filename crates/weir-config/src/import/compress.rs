@@ -24,8 +24,11 @@ impl Draft<'_> {
         if compress.codings.is_empty() {
             return None;
         }
-        let words = |words: &[String]| words.iter().map(|word| format!(" {}", literal(word))).collect::<String>();
-        let codings: Vec<String> = compress.codings.iter().map(|(coding, _)| coding.word().to_owned()).collect();
+        let words = |words: &[String]| {
+            words.iter().map(|word| format!(" {}", literal(word))).collect::<String>()
+        };
+        let codings: Vec<String> =
+            compress.codings.iter().map(|(coding, _)| coding.word().to_owned()).collect();
         let mut lines = vec![format!("codings{}", words(&codings))];
         if let Some(theirs) = compress.types {
             let mut types = Vec::new();

@@ -221,7 +221,9 @@ impl<'a> Draft<'a> {
         match &self.log {
             None => self.log = Some((log, node.place)),
             Some((other, _)) if *other == log => {}
-            Some(_) => self.lost(node, "weir has one log, for all requests, and uses the first one"),
+            Some(_) => {
+                self.lost(node, "weir has one log, for all requests, and uses the first one")
+            }
         }
     }
 
@@ -231,7 +233,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Adds an address of a group, joined with an existing one at the same place.
-    pub(super) fn listen(&mut self, group: usize, node: &Node, address: &str, tls: Option<ListenTls>) {
+    pub(super) fn listen(
+        &mut self,
+        group: usize,
+        node: &Node,
+        address: &str,
+        tls: Option<ListenTls>,
+    ) {
         let address = match texts::listener(address).map(|text| Location::read(&text)) {
             Ok(Some(address)) => address,
             Ok(None) => return,
@@ -249,7 +257,8 @@ impl<'a> Draft<'a> {
         let listen = &mut self.listens[at];
         let mut conflict = None;
         if listen.address != address {
-            conflict = Some(format!("`{}` and `{address}` become one listener in weir", listen.address));
+            conflict =
+                Some(format!("`{}` and `{address}` become one listener in weir", listen.address));
             if address.network().is_some_and(|address| address.ip().is_unspecified()) {
                 listen.address = address.clone();
             }
@@ -265,7 +274,11 @@ impl<'a> Draft<'a> {
                     conflict = Some(
                         "weir asks all clients of an address for certificates, or none; now it asks all".to_owned(),
                     );
-                    if theirs.options.get("client-auth").is_some_and(|auth| auth.contains("require")) {
+                    if theirs
+                        .options
+                        .get("client-auth")
+                        .is_some_and(|auth| auth.contains("require"))
+                    {
                         ours.options.extend(theirs.options.clone());
                     }
                 }
@@ -279,7 +292,8 @@ impl<'a> Draft<'a> {
             }
             (None, None) => {}
             (ours, theirs) => {
-                conflict = Some(format!("`{address}` occurs with and without TLS; weir uses it with TLS"));
+                conflict =
+                    Some(format!("`{address}` occurs with and without TLS; weir uses it with TLS"));
                 *ours = ours.take().or(theirs);
             }
         }
@@ -293,7 +307,9 @@ impl<'a> Draft<'a> {
 
     /// Adds a group of servers, with a unique name that resembles this one.
     pub(super) fn upstream(&mut self, place: Place, name: &str) -> usize {
-        let fine = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
+        let fine = |c: char| {
+            if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' }
+        };
         let mut base: String = name.chars().map(fine).take(48).collect();
         if base.is_empty() || write::RESERVED.contains(&base.as_str()) {
             base.push_str("app");
@@ -313,7 +329,12 @@ impl<'a> Draft<'a> {
     /// Adds a server, unless its address is invalid.
     pub(super) fn server(&mut self, upstream: usize, node: &Node, mut server: Server) {
         match texts::server_address(&server.address) {
-            Ok(address) if self.upstreams[upstream].servers.iter().any(|other| other.address == address) => {
+            Ok(address)
+                if self.upstreams[upstream]
+                    .servers
+                    .iter()
+                    .any(|other| other.address == address) =>
+            {
                 self.lost(node, "this server is already in the group");
             }
             Ok(_) if self.upstreams[upstream].servers.len() >= BLOCKS_MAX => {
@@ -332,11 +353,20 @@ impl<'a> Draft<'a> {
         let ours = &mut self.upstreams[upstream];
         ours.lines.push(format!("proxy-protocol \"{version}\""));
         ours.servers.iter_mut().for_each(|server| server.connections = None);
-        self.different(node, "weir opens separate connections for each client, without a limit, and with HTTP/1.1");
+        self.different(
+            node,
+            "weir opens separate connections for each client, without a limit, and with HTTP/1.1",
+        );
     }
 
     /// Sets a time of a dialect in which 0 sets no limit; otherwise as [`Draft::amount`].
-    pub(super) fn time_limit(&mut self, upstream: Option<usize>, node: &Node, name: &'static str, us: u64) {
+    pub(super) fn time_limit(
+        &mut self,
+        upstream: Option<usize>,
+        node: &Node,
+        name: &'static str,
+        us: u64,
+    ) {
         if us > 0 {
             return self.amount(upstream, node, name, us);
         }
@@ -347,7 +377,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Sets a time or size of an upstream, or of `client` if none is named.
-    pub(super) fn amount(&mut self, upstream: Option<usize>, node: &Node, name: &'static str, amount: u64) {
+    pub(super) fn amount(
+        &mut self,
+        upstream: Option<usize>,
+        node: &Node,
+        name: &'static str,
+        amount: u64,
+    ) {
         let (least, most) = range(name);
         let unlimited = amount == u64::MAX && name == "body-limit";
         let fit = if unlimited { amount } else { amount.clamp(least, most) };
@@ -405,7 +441,10 @@ impl<'a> Draft<'a> {
         if let Some(earlier) = self.routes.iter().find(|other| other.hides(&route)) {
             let place = self.sources.name(earlier.place);
             // A duplicate needs no note.
-            if earlier.to == route.to && earlier.exact == route.exact && earlier.access == route.access {
+            if earlier.to == route.to
+                && earlier.exact == route.exact
+                && earlier.access == route.access
+            {
                 return;
             }
             if earlier.exact && !route.exact && !route.path.ends_with('/') {
@@ -431,15 +470,30 @@ impl<'a> Draft<'a> {
         let named: Vec<Route> = named.cloned().collect();
         for route in named {
             let is_open = |scheme: Scheme| {
-                let mut of_scheme = self.routes.iter().filter(|other| other.scheme.is_none_or(|one| one == scheme));
-                let catches = |other: &Route| other.host != route.host && covers_host(&other.host, &route.host);
+                let mut of_scheme =
+                    self.routes.iter().filter(|other| other.scheme.is_none_or(|one| one == scheme));
+                let catches = |other: &Route| {
+                    other.host != route.host && covers_host(&other.host, &route.host)
+                };
                 let takes_all = |other: &Route| other.host == route.host && other.takes_all();
                 of_scheme.clone().any(catches) && !of_scheme.any(takes_all)
             };
-            if Scheme::ALL.into_iter().filter(|one| route.scheme.is_none_or(|scheme| scheme == *one)).any(is_open) {
+            if Scheme::ALL
+                .into_iter()
+                .filter(|one| route.scheme.is_none_or(|scheme| scheme == *one))
+                .any(is_open)
+            {
                 let Route { host, group, place, scheme, .. } = route;
                 let what = format!("all other requests to {host}");
-                self.route(Route { host, group, place, what, scheme, path: "/".to_owned(), ..Route::default() });
+                self.route(Route {
+                    host,
+                    group,
+                    place,
+                    what,
+                    scheme,
+                    path: "/".to_owned(),
+                    ..Route::default()
+                });
             }
         }
     }
@@ -475,20 +529,25 @@ impl<'a> Draft<'a> {
 
     /// Keeps services closed that only this machine could reach.
     fn leave_out_local(&mut self) {
-        let is_local =
-            |at: &usize| self.listens[*at].address.network().is_none_or(|address| address.ip().is_loopback());
+        let is_local = |at: &usize| {
+            self.listens[*at].address.network().is_none_or(|address| address.ip().is_loopback())
+        };
         if self.listened().iter().all(is_local) {
             return;
         }
-        let local =
-            self.served().into_iter().filter(|group| self.groups[*group].listens.iter().all(is_local)).collect();
+        let local = self
+            .served()
+            .into_iter()
+            .filter(|group| self.groups[*group].listens.iter().all(is_local))
+            .collect();
         self.leave_out(local, "this was only for this machine");
     }
 
     /// Keeps services closed that only clients with a certificate could reach.
     fn leave_out_certified(&mut self) {
         let asks = |at: &usize| {
-            let auth = self.listens[*at].tls.as_ref().and_then(|tls| tls.options.get("client-auth"));
+            let auth =
+                self.listens[*at].tls.as_ref().and_then(|tls| tls.options.get("client-auth"));
             auth.is_some_and(|auth| auth.contains("require"))
         };
         // Routes of such groups are for clients with TLS, unless proxies say which clients have it.
@@ -497,8 +556,11 @@ impl<'a> Draft<'a> {
         if self.listened().iter().filter(counts).all(asks) {
             return;
         }
-        let certified =
-            self.served().into_iter().filter(|group| self.groups[*group].listens.iter().all(asks)).collect();
+        let certified = self
+            .served()
+            .into_iter()
+            .filter(|group| self.groups[*group].listens.iter().all(asks))
+            .collect();
         self.leave_out(certified, "this was only for clients with a certificate");
     }
 
@@ -507,7 +569,9 @@ impl<'a> Draft<'a> {
             self.routes.retain(|route| route.group != group);
             let Group { place, what, .. } = &self.groups[group];
             let (place, what) = (*place, what.clone());
-            let why = format!("weir's routes apply to every `listen`, but {why}; run a second weir for it");
+            let why = format!(
+                "weir's routes apply to every `listen`, but {why}; run a second weir for it"
+            );
             self.note(place, Kind::Lost, &what, why);
         }
     }
@@ -518,18 +582,28 @@ impl<'a> Draft<'a> {
         let key = |at: usize| {
             let address = &self.listens[at].address;
             let wildcard = address.network().filter(|address| address.ip().is_unspecified());
-            wildcard.map_or_else(|| address.to_string(), |address| format!("port {}", address.port()))
+            wildcard
+                .map_or_else(|| address.to_string(), |address| format!("port {}", address.port()))
         };
         let listened = self.listened();
         let mut told = Vec::new();
         for group in self.served() {
             let schemes: BTreeSet<Scheme> = self.schemes_of(group).collect();
-            let is_led_to = |at: &&usize| schemes.contains(&Scheme::of(self.listens[**at].tls.is_some()));
-            let all: BTreeSet<String> = listened.iter().filter(is_led_to).map(|at| key(*at)).collect();
-            let own: BTreeSet<String> = self.groups[group].listens.iter().map(|at| key(*at)).collect();
+            let is_led_to =
+                |at: &&usize| schemes.contains(&Scheme::of(self.listens[**at].tls.is_some()));
+            let all: BTreeSet<String> =
+                listened.iter().filter(is_led_to).map(|at| key(*at)).collect();
+            let own: BTreeSet<String> =
+                self.groups[group].listens.iter().map(|at| key(*at)).collect();
             let others: Vec<&str> = all.difference(&own).map(String::as_str).collect();
             if !others.is_empty() {
-                told.push((group, format!("weir's routes apply to every `listen`: now also on {}", others.join(", "))));
+                told.push((
+                    group,
+                    format!(
+                        "weir's routes apply to every `listen`: now also on {}",
+                        others.join(", ")
+                    ),
+                ));
             }
         }
         for (group, why) in told {
@@ -555,8 +629,8 @@ impl<'a> Draft<'a> {
 
 /// Returns the address, with this port if it has none.
 pub(super) fn with_port(address: &str, port: u16) -> String {
-    let has_port = address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !port.ends_with(']') && (host.ends_with(']') || !host.contains(':')));
+    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
+        !port.ends_with(']') && (host.ends_with(']') || !host.contains(':'))
+    });
     if has_port { address.to_owned() } else { format!("{address}:{port}") }
 }

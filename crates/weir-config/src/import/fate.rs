@@ -24,9 +24,19 @@ pub(super) type Fates = &'static [(&'static [&'static str], Fate)];
 
 impl Draft<'_> {
     /// Sets which users may connect to a unix socket of a listener.
-    pub(super) fn rights(&mut self, node: &Node, address: &str, mode: Option<&str>, group: Option<&str>) {
-        let Some(at) = self.listens.iter().position(|listen| listen.address.to_string() == address) else { return };
-        let checked = [("mode", mode.map(texts::socket_mode)), ("group", group.map(texts::account))];
+    pub(super) fn rights(
+        &mut self,
+        node: &Node,
+        address: &str,
+        mode: Option<&str>,
+        group: Option<&str>,
+    ) {
+        let Some(at) = self.listens.iter().position(|listen| listen.address.to_string() == address)
+        else {
+            return;
+        };
+        let checked =
+            [("mode", mode.map(texts::socket_mode)), ("group", group.map(texts::account))];
         for (word, text) in checked {
             match text {
                 Some(Ok(text)) => drop(self.listens[at].rights.insert(word, literal(&text))),
@@ -52,11 +62,15 @@ impl Draft<'_> {
         let shown = node.shown();
         let fits = |start: &&str| match start.strip_suffix('*') {
             Some(start) => shown.starts_with(start),
-            None => shown.strip_prefix(*start).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')),
+            None => shown
+                .strip_prefix(*start)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')),
         };
         match fates.iter().find(|(starts, _)| starts.iter().any(fits)).map(|(_, fate)| fate) {
             Some(Fate::Done) => {}
-            Some(Fate::Unneeded) => self.unneeded(&node.words[..node.words.len().min(words)].join(" ")),
+            Some(Fate::Unneeded) => {
+                self.unneeded(&node.words[..node.words.len().min(words)].join(" "))
+            }
             Some(Fate::Missing(what)) => self.missing(node, *what),
             Some(Fate::Lost(why)) => self.lost(node, *why),
             None => self.missing(node, Missing::Nothing),

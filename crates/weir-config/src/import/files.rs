@@ -52,7 +52,8 @@ pub(super) fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
 /// Whether a name fits a pattern. Backtracks to the last `*` only, which is enough: time is the
 /// product of the lengths.
 fn fits(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
@@ -83,10 +84,14 @@ mod tests {
 
     #[test]
     fn patterns_fit_names() {
-        for (pattern, name) in [("*.conf", "a.conf"), ("*", "a"), ("a?c*", "abc"), ("*a*b", "xaxxab"), ("", "")] {
+        for (pattern, name) in
+            [("*.conf", "a.conf"), ("*", "a"), ("a?c*", "abc"), ("*a*b", "xaxxab"), ("", "")]
+        {
             assert!(fits(pattern, name), "{pattern} {name}");
         }
-        for (pattern, name) in [("*.conf", "a.conf~"), ("?", ""), ("a*b", "ac"), ("*a*b", "b"), ("", "a")] {
+        for (pattern, name) in
+            [("*.conf", "a.conf~"), ("?", ""), ("a*b", "ac"), ("*a*b", "b"), ("", "a")]
+        {
             assert!(!fits(pattern, name), "{pattern} {name}");
         }
     }

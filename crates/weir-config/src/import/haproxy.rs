@@ -45,13 +45,21 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
             current = Some(at);
         }
         // `frontend NAME from DEFAULTS`.
-        let from = node.words.iter().position(|word| word == "from").and_then(|from| node.words.get(from + 1));
-        let named = from.and_then(|name| tree.named(ROOT, "defaults").position(|other| other.argument(1) == name));
+        let from = node
+            .words
+            .iter()
+            .position(|word| word == "from")
+            .and_then(|from| node.words.get(from + 1));
+        let named = from.and_then(|name| {
+            tree.named(ROOT, "defaults").position(|other| other.argument(1) == name)
+        });
         let named = named.map(|number| tree.indices(ROOT, "defaults")[number]);
         defaults.insert(at, named.or(current).filter(|other| *other != at));
     }
     let mut named = HashMap::new();
-    for (at, node) in tree.children(ROOT).filter(|(_, node)| matches!(node.name(), "backend" | "listen")) {
+    for (at, node) in
+        tree.children(ROOT).filter(|(_, node)| matches!(node.name(), "backend" | "listen"))
+    {
         named.entry(node.argument(1)).or_insert(at);
     }
     let (changes, backends, passed) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -116,7 +124,9 @@ impl<'t> Haproxy<'t, '_, '_> {
         let tree = self.tree;
         let find = |at: usize| {
             let mut lines = tree.named(at, words[0]);
-            lines.rfind(|line| line.words.iter().zip(words).filter(|(a, b)| a == b).count() == words.len())
+            lines.rfind(|line| {
+                line.words.iter().zip(words).filter(|(a, b)| a == b).count() == words.len()
+            })
         };
         find(section).or_else(|| self.above(section).find_map(find))
     }
@@ -154,10 +164,15 @@ impl<'t> Haproxy<'t, '_, '_> {
                 return self.draft.lost(node, "weir supports only `mode http` and `mode tcp`");
             }
         }
-        if tree.named(at, "stats").any(|line| line.argument(1) == "enable" || line.argument(1) == "uri")
+        if tree
+            .named(at, "stats")
+            .any(|line| line.argument(1) == "enable" || line.argument(1) == "uri")
             && tree.indices(at, "server").is_empty()
         {
-            return self.draft.lost(node, "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics");
+            return self.draft.lost(
+                node,
+                "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics",
+            );
         }
         let group = self.draft.group(node.place, &node.shown());
         for bind in tree.named(at, "bind") {
@@ -166,9 +181,15 @@ impl<'t> Haproxy<'t, '_, '_> {
         let mut rules = Vec::new();
         let mut kept: Vec<Step> = Vec::new();
         // Rules of `defaults` come first.
-        let sections: Vec<usize> = self.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
-        let lines = || sections.iter().flat_map(|section| tree.children(*section).map(|(_, line)| (*section, line)));
-        let mut lines: Vec<(usize, &Node)> = lines().filter(|(_, line)| turn(line).is_some()).collect();
+        let sections: Vec<usize> =
+            self.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
+        let lines = || {
+            sections
+                .iter()
+                .flat_map(|section| tree.children(*section).map(|(_, line)| (*section, line)))
+        };
+        let mut lines: Vec<(usize, &Node)> =
+            lines().filter(|(_, line)| turn(line).is_some()).collect();
         lines.sort_by_key(|(_, line)| turn(line));
         let is_long = lines.len() > RULES_MAX;
         for (section, line) in lines.into_iter().take(RULES_MAX) {
@@ -198,7 +219,10 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let ordered = by_specificity(rules);
         if is_long || !ordered.complete {
-            self.draft.lost(node, "too many rules to convert to weir's order; some requests may go elsewhere");
+            self.draft.lost(
+                node,
+                "too many rules to convert to weir's order; some requests may go elsewhere",
+            );
         }
         let leads = |other: &Route| ordered.routes.iter().any(|route| route.place == other.place);
         for route in ordered.unreached.iter().filter(|other| !leads(other)) {
@@ -249,8 +273,10 @@ impl<'t> Haproxy<'t, '_, '_> {
         let defaults = |section: usize| self.defaults.get(&section).copied().flatten();
         let own = defaults(backend).filter(|own| Some(*own) != defaults(at));
         let sections = own.into_iter().chain([backend]).filter(|_| backend != at);
-        let lines = sections.flat_map(|section| tree.children(section).map(move |(_, line)| (section, line)));
-        let mut lines: Vec<(usize, &Node)> = lines.filter(|(_, line)| turn(line).is_some()).collect();
+        let lines = sections
+            .flat_map(|section| tree.children(section).map(move |(_, line)| (section, line)));
+        let mut lines: Vec<(usize, &Node)> =
+            lines.filter(|(_, line)| turn(line).is_some()).collect();
         lines.sort_by_key(|(_, line)| turn(line));
         lines
     }
@@ -277,17 +303,21 @@ impl<'t> Haproxy<'t, '_, '_> {
     fn changes_of(&mut self, frontend: usize, backend: usize) -> Route {
         let buffers = [frontend, backend].iter().any(|section| self.buffers_requests(*section));
         let buffering = buffers.then_some("on");
-        let mut changes = Route { compress: self.compress((frontend, backend)), buffering, ..Route::default() };
+        let mut changes =
+            Route { compress: self.compress((frontend, backend)), buffering, ..Route::default() };
         let mut sections = vec![frontend];
         sections.extend((backend != frontend).then_some(backend));
-        let with_defaults =
-            |section: usize| self.defaults.get(&section).copied().flatten().into_iter().chain([section]);
+        let with_defaults = |section: usize| {
+            self.defaults.get(&section).copied().flatten().into_iter().chain([section])
+        };
         let all: Vec<usize> = sections.into_iter().flat_map(with_defaults).collect();
         let mut seen = HashSet::new();
         for section in all.into_iter().filter(|section| seen.insert(*section)) {
             for (_, line) in self.tree.children(section) {
                 match (line.name(), line.argument(1)) {
-                    ("http-request", "set-header") if line.argument(2).eq_ignore_ascii_case("host") => {
+                    ("http-request", "set-header")
+                        if line.argument(2).eq_ignore_ascii_case("host") =>
+                    {
                         changes.server_host = self.host_field(line);
                     }
                     ("http-request", "replace-path" | "replace-uri" | "set-path") => {
@@ -301,7 +331,11 @@ impl<'t> Haproxy<'t, '_, '_> {
             }
         }
         if self.offloads(frontend) || self.offloads(backend) {
-            changes.request.push(Edit { verb: "remove", name: "Accept-Encoding".to_owned(), value: String::new() });
+            changes.request.push(Edit {
+                verb: "remove",
+                name: "Accept-Encoding".to_owned(),
+                value: String::new(),
+            });
         }
         changes
     }
@@ -309,7 +343,8 @@ impl<'t> Haproxy<'t, '_, '_> {
     /// Converts `http-request replace-path REGEX TO`.
     fn rewrite(&mut self, line: &Node, is_first: bool) -> Option<(String, String)> {
         if !is_first {
-            self.draft.lost(line, "weir changes a path once, with the first `rewrite` that matches");
+            self.draft
+                .lost(line, "weir changes a path once, with the first `rewrite` that matches");
             return None;
         }
         if line.argument(1) != "replace-path" || line.words.len() != 4 {
@@ -348,7 +383,10 @@ impl<'t> Haproxy<'t, '_, '_> {
             _ => return None,
         };
         let name = line.argument(2);
-        if matches!(name.to_ascii_lowercase().as_str(), "x-forwarded-proto" | "x-forwarded-for" | "x-forwarded-host") {
+        if matches!(
+            name.to_ascii_lowercase().as_str(),
+            "x-forwarded-proto" | "x-forwarded-for" | "x-forwarded-host"
+        ) {
             self.draft.unneeded(&format!("{} {name}", line.argument(1)));
             return None;
         }
@@ -378,7 +416,9 @@ fn turn(line: &Node) -> Option<usize> {
 /// Whether a line keeps some clients out.
 fn is_refusal(line: &Node) -> bool {
     match (line.name(), line.argument(1)) {
-        ("http-request", "deny" | "reject" | "silent-drop" | "tarpit" | "auth") | ("block", _) => true,
+        ("http-request", "deny" | "reject" | "silent-drop" | "tarpit" | "auth") | ("block", _) => {
+            true
+        }
         ("tcp-request", _) => line.arguments().any(|word| matches!(word, "reject" | "silent-drop")),
         _ => false,
     }
@@ -413,15 +453,22 @@ fn text(theirs: &str) -> Result<String, String> {
             rest = behind;
             continue;
         }
-        let (name, behind) = match behind.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
-            Some(found) => found,
-            None => behind.split_at(behind.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(behind.len())),
-        };
-        let field =
-            name.strip_prefix("req.hdr(").or_else(|| name.strip_prefix("hdr(")).and_then(|rest| rest.strip_suffix(')'));
-        let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, ours)| (*ours).to_owned());
+        let (name, behind) =
+            match behind.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
+                Some(found) => found,
+                None => behind.split_at(
+                    behind.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(behind.len()),
+                ),
+            };
+        let field = name
+            .strip_prefix("req.hdr(")
+            .or_else(|| name.strip_prefix("hdr("))
+            .and_then(|rest| rest.strip_suffix(')'));
         let known =
-            known.or_else(|| field.map(|field| format!("$http_{}", field.to_ascii_lowercase().replace('-', "_"))));
+            NAMES.iter().find(|(known, _)| *known == name).map(|(_, ours)| (*ours).to_owned());
+        let known = known.or_else(|| {
+            field.map(|field| format!("$http_{}", field.to_ascii_lowercase().replace('-', "_")))
+        });
         // Braces separate it from the text behind.
         let known = known.ok_or_else(|| name.to_owned())?;
         out.push_str(&format!("${{{}}}", &known[1..]));

@@ -32,9 +32,11 @@ impl Times {
     /// Returns them as weir writes them, as near as possible.
     pub(super) fn text(self, draft: &mut Draft<'_>, node: &Node) -> String {
         // 0 means the system's value in these dialects.
-        let said = |number: Option<u64>, usual| number.filter(|number| *number > 0).unwrap_or(usual);
+        let said =
+            |number: Option<u64>, usual| number.filter(|number| *number > 0).unwrap_or(usual);
         let us = [said(self.idle_us, SYSTEM.0), said(self.interval_us, SYSTEM.1)];
-        let fit = us.map(|us| us.div_ceil(1_000_000).clamp(1, Keepalive::SECONDS_MAX.into()) * 1_000_000);
+        let fit =
+            us.map(|us| us.div_ceil(1_000_000).clamp(1, Keepalive::SECONDS_MAX.into()) * 1_000_000);
         let probes = said(self.probes, SYSTEM.2);
         let count = probes.clamp(1, Keepalive::PROBES_MAX.into());
         if (fit, count) != (us, probes) {
@@ -46,8 +48,13 @@ impl Times {
 
 /// Converts `so_keepalive` of a `listen` of nginx, whose times `time` reads. None: nothing has to
 /// be written.
-pub(super) fn of_listen(draft: &mut Draft<'_>, node: &Node, time: fn(&str) -> Option<u64>) -> Option<String> {
-    let said = node.arguments().skip(1).filter_map(|word| word.strip_prefix("so_keepalive=")).last()?;
+pub(super) fn of_listen(
+    draft: &mut Draft<'_>,
+    node: &Node,
+    time: fn(&str) -> Option<u64>,
+) -> Option<String> {
+    let said =
+        node.arguments().skip(1).filter_map(|word| word.strip_prefix("so_keepalive=")).last()?;
     if matches!(said, "on" | "off") {
         return (said == "off").then(|| said.to_owned());
     }
@@ -69,7 +76,9 @@ pub(super) fn of_listen(draft: &mut Draft<'_>, node: &Node, time: fn(&str) -> Op
 impl Draft<'_> {
     /// Sets the keepalive times for clients of a listener of requests.
     pub(super) fn ask(&mut self, address: &str, keepalive: &str) {
-        if let Some(listen) = self.listens.iter_mut().find(|listen| listen.address.to_string() == address) {
+        if let Some(listen) =
+            self.listens.iter_mut().find(|listen| listen.address.to_string() == address)
+        {
             listen.rights.insert("tcp-keepalive", literal(keepalive));
         }
     }

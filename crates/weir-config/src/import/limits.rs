@@ -86,9 +86,10 @@ impl Measure {
     /// Whether in the long run no more of the same pass than with the other one.
     fn is_slower(&self, other: &Measure) -> bool {
         match (self, other) {
-            (Measure::Rate { number, seconds, .. }, Measure::Rate { number: others, seconds: theirs, .. }) => {
-                number.saturating_mul(*theirs) <= others.saturating_mul(*seconds)
-            }
+            (
+                Measure::Rate { number, seconds, .. },
+                Measure::Rate { number: others, seconds: theirs, .. },
+            ) => number.saturating_mul(*theirs) <= others.saturating_mul(*seconds),
             (Measure::Number { max, .. }, Measure::Number { max: other, .. }) => max <= other,
             _ => false,
         }
@@ -136,7 +137,8 @@ impl Requests {
         if route.scheme.is_some() || !route.conditions.is_empty() {
             return None;
         }
-        let mut requests = Requests { methods: route.methods.into_iter().collect(), ..Requests::default() };
+        let mut requests =
+            Requests { methods: route.methods.into_iter().collect(), ..Requests::default() };
         requests.hosts.extend(Some(route.host).filter(|host| host != "*"));
         let paths = if route.exact { &mut requests.exact } else { &mut requests.prefixes };
         paths.extend(Some(route.path).filter(|path| path != "/" || route.exact));
@@ -145,7 +147,8 @@ impl Requests {
 
     /// Whether the table refuses a part of it.
     fn is_refused(&self) -> bool {
-        let paths = self.exact.iter().chain(&self.prefixes).any(|path| texts::route_path(path).is_err());
+        let paths =
+            self.exact.iter().chain(&self.prefixes).any(|path| texts::route_path(path).is_err());
         paths
             || self.hosts.iter().any(|host| texts::host_pattern(host).is_err())
             || self.methods.iter().any(|method| texts::method(method).is_err())
@@ -188,19 +191,27 @@ impl Draft<'_> {
         if together.any(|other| is_same(other) && other.requests.join(&limit.requests)) {
             return;
         }
-        let is_together = |other: &Limit| other.name == limit.name && other.requests != limit.requests;
+        let is_together =
+            |other: &Limit| other.name == limit.name && other.requests != limit.requests;
         let is_shared = self.limits.list.iter().any(is_together);
-        let mut same = self.limits.list.iter().filter(|other| other.measure.count() == limit.measure.count());
+        let mut same =
+            self.limits.list.iter().filter(|other| other.measure.count() == limit.measure.count());
         let why = match limit.measure.count() {
-            _ if self.limits.list.len() >= LIMITS_MAX => format!("weir takes at most {LIMITS_MAX} limits"),
+            _ if self.limits.list.len() >= LIMITS_MAX => {
+                format!("weir takes at most {LIMITS_MAX} limits")
+            }
             "in-progress" if same.nth(IN_PROGRESS_MAX - 1).is_some() => {
                 format!("weir takes at most {IN_PROGRESS_MAX} limits of requests in progress")
             }
-            "open" if same.next().is_some() => "weir takes one limit of open connections".to_owned(),
+            "open" if same.next().is_some() => {
+                "weir takes one limit of open connections".to_owned()
+            }
             _ => {
                 if is_shared {
-                    let why =
-                        format!("`{}` counts these together here; each limit of weir counts separately", limit.name);
+                    let why = format!(
+                        "`{}` counts these together here; each limit of weir counts separately",
+                        limit.name
+                    );
                     self.note(limit.place, Kind::Different, &limit.what, why);
                 }
                 return self.limits.list.push(limit);
@@ -238,7 +249,9 @@ impl Draft<'_> {
         for mut limit in std::mem::take(&mut self.limits.list) {
             let hides = |other: &&Limit| {
                 let acts = !other.observe || limit.observe;
-                let same = other.requests == limit.requests && other.status == limit.status && other.by == limit.by;
+                let same = other.requests == limit.requests
+                    && other.status == limit.status
+                    && other.by == limit.by;
                 acts && same && other.measure.shadows(&limit.measure)
             };
             if let Some(other) = kept.iter().find(hides) {
@@ -246,10 +259,13 @@ impl Draft<'_> {
                 self.note(limit.place, Kind::Lost, &limit.what, why);
                 continue;
             }
-            let fine = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
+            let fine = |c: char| {
+                if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' }
+            };
             let base: String = limit.name.chars().map(fine).take(48).collect();
             let base = if base.is_empty() { "limit".to_owned() } else { base };
-            let mut names = std::iter::once(base.clone()).chain((2..).map(|number| format!("{base}-{number}")));
+            let mut names =
+                std::iter::once(base.clone()).chain((2..).map(|number| format!("{base}-{number}")));
             let free = names.find(|name| kept.iter().all(|other| other.name != *name));
             limit.name = free.unwrap_or(base);
             kept.push(limit);
@@ -261,7 +277,8 @@ impl Draft<'_> {
 /// Converts a number in this time to a rate that weir accepts: the number, and the seconds.
 pub(super) fn per_unit(most: u64, window_us: u64) -> Option<(u64, u64)> {
     let number = |seconds: u64| most.checked_mul(seconds)?.checked_mul(1_000_000);
-    let is_whole = |seconds: &u64| number(*seconds).is_some_and(|all| window_us > 0 && all % window_us == 0);
+    let is_whole =
+        |seconds: &u64| number(*seconds).is_some_and(|all| window_us > 0 && all % window_us == 0);
     let seconds = [1, 60, 3600].into_iter().find(is_whole).unwrap_or(3600);
     let number = number(seconds).filter(|_| window_us > 0)?.div_ceil(window_us);
     (number <= AMOUNT_MAX).then_some((number, seconds))
@@ -337,7 +354,12 @@ mod tests {
 
     fn requests(hosts: &[&str], exact: &[&str], prefixes: &[&str]) -> Requests {
         let set = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        Requests { hosts: set(hosts), exact: set(exact), prefixes: set(prefixes), methods: BTreeSet::new() }
+        Requests {
+            hosts: set(hosts),
+            exact: set(exact),
+            prefixes: set(prefixes),
+            methods: BTreeSet::new(),
+        }
     }
 
     fn has(requests: &Requests, host: &str, path: &str) -> bool {
@@ -370,7 +392,11 @@ mod tests {
                 for host in ["a", "b", "c"] {
                     for path in ["/x", "/x/1", "/y", "/y/1", "/z"] {
                         let expected = has(one, host, path) || has(other, host, path);
-                        assert_eq!(has(&both, host, path), expected, "{one:?} {other:?} {host} {path}");
+                        assert_eq!(
+                            has(&both, host, path),
+                            expected,
+                            "{one:?} {other:?} {host} {path}"
+                        );
                     }
                 }
             }
@@ -380,12 +406,18 @@ mod tests {
 
     #[test]
     fn measures() {
-        let rate = |number, seconds, burst| Measure::Rate { count: "requests", number, seconds, burst };
-        assert!(rate(60, 60, 1).is_slower(&rate(1, 1, 5)) && rate(1, 1, 5).is_slower(&rate(60, 60, 1)));
+        let rate =
+            |number, seconds, burst| Measure::Rate { count: "requests", number, seconds, burst };
+        assert!(
+            rate(60, 60, 1).is_slower(&rate(1, 1, 5)) && rate(1, 1, 5).is_slower(&rate(60, 60, 1))
+        );
         assert!(rate(1, 1, 1).shadows(&rate(2, 1, 1)) && !rate(1, 1, 2).shadows(&rate(2, 1, 1)));
         assert!(!rate(2, 1, 1).shadows(&rate(60, 60, 9)));
         let number = |count, max| Measure::Number { count, max };
-        assert!(number("open", 1).shadows(&number("open", 1)) && !number("open", 1).shadows(&number("in-progress", 1)));
+        assert!(
+            number("open", 1).shadows(&number("open", 1))
+                && !number("open", 1).shadows(&number("in-progress", 1))
+        );
         assert!(!number("open", 1).is_slower(&rate(1, 1, 1)));
     }
 

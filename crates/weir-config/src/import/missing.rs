@@ -6,7 +6,8 @@ pub(super) const SEGMENTS: &str =
     "weir's paths match whole segments: `/a` takes `/a` and `/a/b`, but not `/ab` as here";
 
 /// The note on a path that is meant alone, where weir cannot express that.
-pub(super) const EXACT: &str = "it matches only this path here; a route also takes all paths below it";
+pub(super) const EXACT: &str =
+    "it matches only this path here; a route also takes all paths below it";
 
 /// The note that is made once about all paths that are compared in any case.
 pub(super) const CASE: &str = "weir's paths are case-sensitive: `/a` does not take `/A`, as it does here; if this rejects `/A`, another route may now accept it";
@@ -54,11 +55,19 @@ impl Missing {
     /// Returns why not, and the solution.
     pub(super) fn why(self) -> &'static str {
         match self {
-            Missing::Redirect => "an import cannot express this with weir's rules; write `redirect` in a `route`",
-            Missing::Respond => "an import cannot express this with weir's rules; write `respond` in a `route`",
+            Missing::Redirect => {
+                "an import cannot express this with weir's rules; write `redirect` in a `route`"
+            }
+            Missing::Respond => {
+                "an import cannot express this with weir's rules; write `respond` in a `route`"
+            }
             Missing::Compress => "weir compresses with `zstd`, `br` and `gzip`; see `compress`",
-            Missing::Pages => "write `error-page` in a `route`, with a file for the content of weir's own responses",
-            Missing::Cache => "an import cannot express this with weir's rules; write `cache` in a `route`",
+            Missing::Pages => {
+                "write `error-page` in a `route`, with a file for the content of weir's own responses"
+            }
+            Missing::Cache => {
+                "an import cannot express this with weir's rules; write `cache` in a `route`"
+            }
             Missing::Files => "weir serves no files; use a server behind it",
             Missing::Acme => {
                 "weir requests no certificates; let certbot or the like write them, and weir notices when they change"
@@ -69,12 +78,18 @@ impl Missing {
             Missing::Http2Servers => "weir speaks HTTP/1.1 to servers, so it cannot forward gRPC",
             Missing::Gateway => "weir speaks only HTTP to servers; let the application speak HTTP",
             Missing::Rates => "write a `limit` for each client in `shield`",
-            Missing::Discovery => "weir resolves names again automatically, and supports SRV and `servers-from`",
-            Missing::PathMatch => "paths of routes are prefixes; write a route for each prefix that this covers",
+            Missing::Discovery => {
+                "weir resolves names again automatically, and supports SRV and `servers-from`"
+            }
+            Missing::PathMatch => {
+                "paths of routes are prefixes; write a route for each prefix that this covers"
+            }
             Missing::Criteria => {
                 "routes match host, path, method, headers, cookies and query; try to express it with these"
             }
-            Missing::Access => "write `allow` and `deny`, or `users` with a file of `weir passwd`, in a `route`",
+            Missing::Access => {
+                "write `allow` and `deny`, or `users` with a file of `weir passwd`, in a `route`"
+            }
             Missing::Syslog => {
                 "weir logs to a file or to standard output: write `access-log \"stdout\"`, and let the service manager forward the lines"
             }

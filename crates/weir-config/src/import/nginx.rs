@@ -33,11 +33,16 @@ use crate::texts;
 /// Puts the whole configuration into the draft.
 pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let tree = read::read(draft)?;
-    let tops: Vec<usize> = [ROOT].into_iter().chain(tree.indices(ROOT, "http").iter().copied()).collect();
-    let servers: Vec<usize> = tops.iter().flat_map(|top| tree.indices(*top, "server")).copied().collect();
+    let tops: Vec<usize> =
+        [ROOT].into_iter().chain(tree.indices(ROOT, "http").iter().copied()).collect();
+    let servers: Vec<usize> =
+        tops.iter().flat_map(|top| tree.indices(*top, "server")).copied().collect();
     let defaults = defaults(&tree, &servers);
-    let names = servers.iter().flat_map(|at| tree.named(*at, "server_name")).flat_map(Node::arguments);
-    let domains = names.filter_map(|name| name.strip_prefix('*').or(Some(name).filter(|name| name.starts_with('.'))));
+    let names =
+        servers.iter().flat_map(|at| tree.named(*at, "server_name")).flat_map(Node::arguments);
+    let domains = names.filter_map(|name| {
+        name.strip_prefix('*').or(Some(name).filter(|name| name.starts_with('.')))
+    });
     let domains = domains.map(|domain| format!("*{domain}")).collect();
     let tells_clients = answer::tells_clients(&tree);
     let (upstreams, served, tests) = (HashMap::new(), Vec::new(), HashSet::new());
@@ -141,7 +146,11 @@ impl<'t> Nginx<'t, '_, '_> {
         let tree = self.tree;
         let node = &tree.nodes[at];
         let mut hosts = self.hosts(at);
-        let shown = if hosts.is_empty() { "server".to_owned() } else { format!("server {}", hosts.join(" ")) };
+        let shown = if hosts.is_empty() {
+            "server".to_owned()
+        } else {
+            format!("server {}", hosts.join(" "))
+        };
         let group = self.draft.group(node.place, &shown);
         if tree.indices(at, "listen").is_empty() {
             self.draft.listen(group, node, "0.0.0.0:80", None);
@@ -151,18 +160,25 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         let names = hosts.clone();
         // Each of several addresses has a default; weir has one for all with the same scheme.
-        let alike =
-            |other: usize| self.draft.schemes_of(other).any(|one| self.draft.schemes_of(group).any(|two| one == two));
-        let is_taken = self.draft.routes.iter().any(|route| route.host == "*" && alike(route.group));
+        let alike = |other: usize| {
+            self.draft
+                .schemes_of(other)
+                .any(|one| self.draft.schemes_of(group).any(|two| one == two))
+        };
+        let is_taken =
+            self.draft.routes.iter().any(|route| route.host == "*" && alike(route.group));
         if is_default && is_taken && !hosts.is_empty() {
             let why = "here it also serves all other hosts of its address; in weir, another server serves these for all addresses";
             self.draft.note(node.place, Kind::Different, &shown, why);
         } else if is_default {
             // If another server has the domain, the name would be that one's.
-            hosts.retain(|host| self.domains.iter().any(|domain| domain != host && covers_host(domain, host)));
+            hosts.retain(|host| {
+                self.domains.iter().any(|domain| domain != host && covers_host(domain, host))
+            });
             hosts.push("*".to_owned());
         }
-        let mut server = Server { at, group, hosts, names, expressions: Vec::new(), refusals: Vec::new() };
+        let mut server =
+            Server { at, group, hosts, names, expressions: Vec::new(), refusals: Vec::new() };
         for test in tree.indices(at, "if") {
             let found = refusal::refusals(self, &server, *test);
             let is_done = !found.is_empty();
@@ -173,7 +189,11 @@ impl<'t> Nginx<'t, '_, '_> {
             }
         }
         if !server.hosts.is_empty() {
-            self.served.push(limits::Served { at, hosts: server.hosts.clone(), names: server.names.clone() });
+            self.served.push(limits::Served {
+                at,
+                hosts: server.hosts.clone(),
+                names: server.names.clone(),
+            });
         }
         if let Some(found) = tree.indices(at, "return").first() {
             let answer = &tree.nodes[*found];
@@ -191,7 +211,8 @@ impl<'t> Nginx<'t, '_, '_> {
             tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();
         // Locations for one path come before all others.
         locations.sort_by_key(|at| !tree.nodes[*at].argument(1).starts_with('='));
-        server.expressions = locations.iter().filter_map(|at| self.expression(&server, *at)).collect();
+        server.expressions =
+            locations.iter().filter_map(|at| self.expression(&server, *at)).collect();
         for location in locations {
             self.location(&server, location);
         }
@@ -230,7 +251,10 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         let tls = if has("ssl") {
             let Some(tls) = self.listen_tls(at) else {
-                return self.draft.lost(node, "weir cannot use its certificates, or what it requires of clients");
+                return self.draft.lost(
+                    node,
+                    "weir cannot use its certificates, or what it requires of clients",
+                );
             };
             Some(tls)
         } else {
@@ -290,9 +314,13 @@ impl<'t> Nginx<'t, '_, '_> {
     /// Returns the path behind a directive.
     fn file(&mut self, node: &Node) -> Option<String> {
         let path = node.argument(1);
-        if path.contains('$') || path.starts_with("engine:") || path.starts_with("store:") || path.starts_with("data:")
+        if path.contains('$')
+            || path.starts_with("engine:")
+            || path.starts_with("store:")
+            || path.starts_with("data:")
         {
-            self.draft.lost(node, "weir reads certificates and keys only from files with plain paths");
+            self.draft
+                .lost(node, "weir reads certificates and keys only from files with plain paths");
             return None;
         }
         self.draft.file(node, path)
@@ -304,7 +332,8 @@ fn sends_to_tls(tree: &Tree, node: &Node) -> bool {
     let condition = node.arguments().collect::<Vec<_>>().join(" ");
     let asks = condition.contains("$scheme") || condition.contains("$https");
     let to = |at: &usize| {
-        matches!(tree.nodes[*at].name(), "return" | "rewrite") && tree.nodes[*at].shown().contains("https")
+        matches!(tree.nodes[*at].name(), "return" | "rewrite")
+            && tree.nodes[*at].shown().contains("https")
     };
     asks && node.children.iter().any(to)
 }
@@ -327,7 +356,8 @@ fn time(text: &str) -> Option<u64> {
         let letters = rest[digits..].bytes().take_while(u8::is_ascii_alphabetic).count();
         let number: u64 = rest[..digits].parse().ok()?;
         let unit = &rest[digits..digits + letters];
-        let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit || unit.is_empty() && *name == "s")?;
+        let (_, scale) =
+            UNITS.iter().find(|(name, _)| *name == unit || unit.is_empty() && *name == "s")?;
         total = total.checked_add(number.checked_mul(*scale)?)?;
         rest = &rest[digits + letters..];
         if letters == 0 && !rest.is_empty() {
@@ -356,7 +386,8 @@ mod tests {
 
     #[test]
     fn numbers_with_units() {
-        let times = [("60", 60_000_000), ("500ms", 500_000), ("1m30s", 90_000_000), ("1h", 3_600_000_000)];
+        let times =
+            [("60", 60_000_000), ("500ms", 500_000), ("1m30s", 90_000_000), ("1h", 3_600_000_000)];
         assert!(times.iter().all(|(text, us)| time(text) == Some(*us)));
         assert!(
             ["", "s", "5x", "99999999999999999999", "1.5s", "18446744073709551615y"]

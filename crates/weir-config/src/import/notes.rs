@@ -73,5 +73,6 @@ pub(super) fn short(text: &str) -> String {
 
 /// Returns characters without line ends, control characters and direction marks.
 pub(super) fn harmless(characters: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
-    characters.map(|c| if c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric() { c } else { '?' })
+    characters
+        .map(|c| if c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric() { c } else { '?' })
 }

@@ -36,7 +36,9 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
             }
             let Some(common) = common(&all[first].1, &all[second].1) else { continue };
             let order = all[first].0;
-            let stands_for = |known: usize| !is_hidden[known] && all[known].0 <= order && same(&common, &all[known].1);
+            let stands_for = |known: usize| {
+                !is_hidden[known] && all[known].0 <= order && same(&common, &all[known].1)
+            };
             if same(&common, &all[second].1) {
                 is_hidden[second] = true;
             } else if all[first].1.does_the_same(&all[second].1) {
@@ -50,11 +52,15 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
         }
         at += 1;
     }
-    let mut whole: Vec<(usize, Route, bool)> =
-        all.into_iter().zip(is_hidden).map(|((order, route), hidden)| (order, route, hidden)).collect();
+    let mut whole: Vec<(usize, Route, bool)> = all
+        .into_iter()
+        .zip(is_hidden)
+        .map(|((order, route), hidden)| (order, route, hidden))
+        .collect();
     whole.sort_by_key(|(order, ..)| *order);
     let (unreached, routes): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(.., hidden)| *hidden);
-    let bare = |all: Vec<(usize, Route, bool)>| all.into_iter().map(|(_, route, _)| route).collect();
+    let bare =
+        |all: Vec<(usize, Route, bool)>| all.into_iter().map(|(_, route, _)| route).collect();
     Ordered { routes: bare(routes), unreached: bare(unreached), complete }
 }
 
@@ -65,7 +71,13 @@ pub(super) fn rank(route: &Route) -> (bool, usize, usize, bool, usize) {
         host if host.starts_with("*.") => host.len(),
         _ => usize::MAX,
     };
-    (route.scheme.is_some(), host, route.path.len(), !route.methods.is_empty(), route.conditions.len())
+    (
+        route.scheme.is_some(),
+        host,
+        route.path.len(),
+        !route.methods.is_empty(),
+        route.conditions.len(),
+    )
 }
 
 /// Whether both are for the same requests, as they are written.
@@ -98,8 +110,18 @@ pub(super) fn common(first: &Route, second: &Route) -> Option<Route> {
         return None;
     }
     let mut conditions = first.conditions.clone();
-    conditions.extend(second.conditions.iter().filter(|other| !first.conditions.contains(other)).cloned());
-    Some(Route { scheme: first.scheme.or(second.scheme), host, path, exact, methods, conditions, ..first.clone() })
+    conditions.extend(
+        second.conditions.iter().filter(|other| !first.conditions.contains(other)).cloned(),
+    );
+    Some(Route {
+        scheme: first.scheme.or(second.scheme),
+        host,
+        path,
+        exact,
+        methods,
+        conditions,
+        ..first.clone()
+    })
 }
 
 /// Routes of weir take all paths below theirs: for exact paths, returns routes that lead the rest
@@ -142,7 +164,9 @@ fn narrower(a: &str, b: &str, covers: fn(&str, &str) -> bool) -> Option<String> 
 
 /// Whether each host of the second pattern is one of the first.
 pub(super) fn covers_host(wide: &str, narrow: &str) -> bool {
-    let below = wide.strip_prefix('*').is_some_and(|suffix| narrow.len() > suffix.len() && narrow.ends_with(suffix));
+    let below = wide
+        .strip_prefix('*')
+        .is_some_and(|suffix| narrow.len() > suffix.len() && narrow.ends_with(suffix));
     wide == "*" || wide == narrow || below
 }
 
@@ -165,9 +189,11 @@ mod tests {
     fn rule() -> impl Strategy<Value = Route> {
         let host = prop::sample::select(vec!["*", "*.a", "b.a", "c"]);
         let path = prop::sample::select(vec!["/", "/x", "/x/", "/x/y", "/z"]);
-        let methods = prop::sample::select(vec![vec![], vec!["GET"], vec!["GET", "PUT"], vec!["PUT"]]);
+        let methods =
+            prop::sample::select(vec![vec![], vec!["GET"], vec!["GET", "PUT"], vec!["PUT"]]);
         let conditions = prop::collection::btree_set(prop::sample::select(vec!["p", "q"]), 0..=2);
-        let scheme = prop::sample::select(vec![None, None, Some(Scheme::Http), Some(Scheme::Https)]);
+        let scheme =
+            prop::sample::select(vec![None, None, Some(Scheme::Http), Some(Scheme::Https)]);
         let kinds = (scheme, host, path, any::<bool>(), methods, conditions);
         kinds.prop_map(|(scheme, host, path, exact, methods, conditions)| Route {
             scheme,
@@ -177,14 +203,22 @@ mod tests {
             methods: methods.into_iter().map(str::to_owned).collect(),
             conditions: conditions
                 .into_iter()
-                .map(|name| Condition { subject: "query", name: name.to_owned(), matches: None, not: false })
+                .map(|name| Condition {
+                    subject: "query",
+                    name: name.to_owned(),
+                    matches: None,
+                    not: false,
+                })
                 .collect(),
             ..Route::default()
         })
     }
 
     /// Matches as `RouteTable` does, which has no exact paths.
-    fn matches(route: &Route, (scheme, host, path, method, has): (Scheme, &str, &str, &str, &str)) -> bool {
+    fn matches(
+        route: &Route,
+        (scheme, host, path, method, has): (Scheme, &str, &str, &str, &str),
+    ) -> bool {
         route.scheme.is_none_or(|one| one == scheme)
             && covers_host(&route.host, host)
             && covers_path(&route.path, path)

@@ -34,8 +34,12 @@ impl Draft<'_> {
         let status = texts::route::redirect_status(status);
         match (status, texts::route::location(to)) {
             (Ok(status), Ok(to)) => {
-                let status = if status == "308" { String::new() } else { format!(" status=\"{status}\"") };
-                Some(self.own(Answer { line: format!("redirect {}{status}", literal(&to)), is_redirect: true }))
+                let status =
+                    if status == "308" { String::new() } else { format!(" status=\"{status}\"") };
+                Some(self.own(Answer {
+                    line: format!("redirect {}{status}", literal(&to)),
+                    is_redirect: true,
+                }))
             }
             (Err(why), _) | (_, Err(why)) => {
                 self.lost(node, why);
@@ -45,8 +49,16 @@ impl Draft<'_> {
     }
 
     /// Adds a response with a status and perhaps content. None as with [`Draft::redirect`].
-    pub(super) fn respond(&mut self, node: &Node, status: &str, content: Content<'_>) -> Option<To> {
-        let status = status.parse().ok().filter(|status: &u16| (200..600).contains(status) && *status != 206);
+    pub(super) fn respond(
+        &mut self,
+        node: &Node,
+        status: &str,
+        content: Content<'_>,
+    ) -> Option<To> {
+        let status = status
+            .parse()
+            .ok()
+            .filter(|status: &u16| (200..600).contains(status) && *status != 206);
         let Some(status) = status else {
             self.lost(node, "weir's own responses have a status from 200 to 599, except 206");
             return None;
@@ -55,7 +67,8 @@ impl Draft<'_> {
         let is_empty = content.text.is_empty() && content.file.is_empty();
         if has_content(status) && !is_empty {
             let media_type = Some(content.media_type).filter(|media_type| !media_type.is_empty());
-            let wrong = media_type.and_then(|media_type| texts::route::media_type(media_type).err());
+            let wrong =
+                media_type.and_then(|media_type| texts::route::media_type(media_type).err());
             let wrong = wrong.or_else(|| texts::route::content(content.text).err());
             if let Some(why) = wrong {
                 self.lost(node, why);

@@ -111,7 +111,8 @@ impl Route {
         };
         why = why.or_else(|| self.methods.iter().find_map(|method| texts::method(method).err()));
         why = why.or_else(|| self.conditions.iter().find_map(refused));
-        why = why.or_else(|| self.server_host.as_ref().and_then(|host| texts::probe_host(host).err()));
+        why = why
+            .or_else(|| self.server_host.as_ref().and_then(|host| texts::probe_host(host).err()));
         why.or_else(|| self.rewrites.iter().find_map(|(regex, to)| refused_rewrite(regex, to)))
     }
 
@@ -119,17 +120,23 @@ impl Route {
     /// from other groups; within one group they have an order.
     pub(super) fn hides(&self, later: &Route) -> bool {
         let methods = self.methods.is_empty()
-            || !later.methods.is_empty() && later.methods.iter().all(|one| self.methods.contains(one));
+            || !later.methods.is_empty()
+                && later.methods.iter().all(|one| self.methods.contains(one));
         let same = self.host == later.host && self.path == later.path;
-        let schemes = self.scheme == later.scheme || self.scheme.is_none() && self.group != later.group;
-        same && schemes && self.conditions == later.conditions && (methods || self.methods == later.methods)
+        let schemes =
+            self.scheme == later.scheme || self.scheme.is_none() && self.group != later.group;
+        same && schemes
+            && self.conditions == later.conditions
+            && (methods || self.methods == later.methods)
     }
 
     /// Whether requests have the same fate.
     pub(super) fn does_the_same(&self, other: &Route) -> bool {
         (self.group, self.to, &self.access) == (other.group, other.to, &other.access)
-            && (&self.strip, &self.rewrites, &self.server_host) == (&other.strip, &other.rewrites, &other.server_host)
-            && (&self.request, &self.answer, &self.compress) == (&other.request, &other.answer, &other.compress)
+            && (&self.strip, &self.rewrites, &self.server_host)
+                == (&other.strip, &other.rewrites, &other.server_host)
+            && (&self.request, &self.answer, &self.compress)
+                == (&other.request, &other.answer, &other.compress)
             && (&self.cache, self.buffering) == (&other.cache, other.buffering)
     }
 

@@ -16,7 +16,10 @@ impl Draft<'_> {
     /// Returns the schemes of the clients of a group.
     pub(super) fn schemes_of(&self, group: usize) -> impl Iterator<Item = Scheme> {
         let has = move |scheme: &Scheme| {
-            self.groups[group].listens.iter().any(|at| Scheme::of(self.listens[*at].tls.is_some()) == *scheme)
+            self.groups[group]
+                .listens
+                .iter()
+                .any(|at| Scheme::of(self.listens[*at].tls.is_some()) == *scheme)
         };
         Scheme::ALL.into_iter().filter(has)
     }
@@ -32,11 +35,19 @@ impl Draft<'_> {
     pub(super) fn settle_schemes(&mut self) {
         let of_groups: Vec<BTreeSet<Scheme>> =
             (0..self.groups.len()).map(|group| self.schemes_of(group).collect()).collect();
-        let is_led_to = |route: &Route| route.scheme.is_none_or(|scheme| of_groups[route.group].contains(&scheme));
-        let (kept, gone): (Vec<Route>, Vec<Route>) = std::mem::take(&mut self.routes).into_iter().partition(is_led_to);
+        let is_led_to = |route: &Route| {
+            route.scheme.is_none_or(|scheme| of_groups[route.group].contains(&scheme))
+        };
+        let (kept, gone): (Vec<Route>, Vec<Route>) =
+            std::mem::take(&mut self.routes).into_iter().partition(is_led_to);
         self.routes = kept;
         for route in gone.iter().filter(|route| !of_groups[route.group].is_empty()) {
-            self.note(route.place, Kind::Lost, &route.what, "it has no `listen` that could be carried over");
+            self.note(
+                route.place,
+                Kind::Lost,
+                &route.what,
+                "it has no `listen` that could be carried over",
+            );
         }
         let served: BTreeSet<Scheme> =
             self.served().into_iter().flat_map(|group| of_groups[group].iter().copied()).collect();
@@ -44,8 +55,11 @@ impl Draft<'_> {
             return self.routes.iter_mut().for_each(|route| route.scheme = None);
         }
         let [http, https] = Scheme::ALL.map(|scheme| self.twins(scheme));
-        let both: BTreeSet<usize> =
-            http.iter().map(|(of, _)| *of).filter(|of| https.iter().any(|(other, _)| other == of)).collect();
+        let both: BTreeSet<usize> = http
+            .iter()
+            .map(|(of, _)| *of)
+            .filter(|of| https.iter().any(|(other, _)| other == of))
+            .collect();
         let mut at = 0;
         self.routes.retain(|_| {
             at += 1;
@@ -53,8 +67,7 @@ impl Draft<'_> {
         });
         self.routes.extend(http.into_iter().chain(https).map(|(_, twin)| twin));
         if let Some((_, place)) = self.client_lines.get("trusted-proxies") {
-            let why =
-                "routes match the `scheme` that `trusted-proxies` send in X-Forwarded-Proto; here it is the listener's";
+            let why = "routes match the `scheme` that `trusted-proxies` send in X-Forwarded-Proto; here it is the listener's";
             self.note(*place, Kind::Different, "trusted proxies", why);
         }
     }
@@ -62,17 +75,21 @@ impl Draft<'_> {
     /// Returns routes for both schemes as routes for this one, if others of this scheme would be
     /// taken instead of any of them. Each has the place of its twin.
     fn twins(&self, scheme: Scheme) -> Vec<(usize, Route)> {
-        let of_scheme: Vec<&Route> = self.routes.iter().filter(|route| route.scheme == Some(scheme)).collect();
-        let for_both = || self.routes.iter().enumerate().filter(|(_, route)| route.scheme.is_none());
+        let of_scheme: Vec<&Route> =
+            self.routes.iter().filter(|route| route.scheme == Some(scheme)).collect();
+        let for_both =
+            || self.routes.iter().enumerate().filter(|(_, route)| route.scheme.is_none());
         let meets = |other: &Route, route: &Route| common(other, route).is_some();
-        let is_needed = for_both()
-            .any(|(_, route)| of_scheme.iter().any(|other| other.group != route.group && meets(other, route)));
+        let is_needed = for_both().any(|(_, route)| {
+            of_scheme.iter().any(|other| other.group != route.group && meets(other, route))
+        });
         let mut twins: Vec<(usize, Route)> = Vec::new();
         for (at, route) in for_both().filter(|_| is_needed) {
             let twin = Route { scheme: Some(scheme), ..route.clone() };
             // Those of its own group are taken instead of it on purpose.
-            let is_meant =
-                |other: &&Route| other.group == route.group && rank(other) < rank(&twin) && meets(other, &twin);
+            let is_meant = |other: &&Route| {
+                other.group == route.group && rank(other) < rank(&twin) && meets(other, &twin)
+            };
             let is_there = of_scheme.iter().any(|other| other.hides(&twin));
             if !is_there && !of_scheme.iter().any(is_meant) {
                 twins.push((at, twin));
@@ -102,13 +119,24 @@ mod tests {
 
     /// Returns routes of groups without TLS, with it, and with both.
     fn draft(routes: &[(usize, &'static str, &'static str)]) -> Vec<Route> {
-        let outside = Outside { variables: &|_| None, matching: &|_| Ok(Vec::new()), read: &|_| Ok(Vec::new()) };
+        let outside = Outside {
+            variables: &|_| None,
+            matching: &|_| Ok(Vec::new()),
+            read: &|_| Ok(Vec::new()),
+        };
         let mut draft = Draft::new(Sources::open("x".as_ref(), outside).unwrap());
         for (port, tls) in [(80, None), (443, Some(ListenTls::default()))] {
             let address = SocketAddr::from(([127, 0, 0, 1], port)).into();
-            draft.listens.push(Listen { place: Place::default(), address, rights: BTreeMap::new(), tls });
+            draft.listens.push(Listen {
+                place: Place::default(),
+                address,
+                rights: BTreeMap::new(),
+                tls,
+            });
         }
-        draft.groups.extend([vec![0], vec![1], vec![0, 1]].map(|listens| Group { listens, ..Group::default() }));
+        draft.groups.extend(
+            [vec![0], vec![1], vec![0, 1]].map(|listens| Group { listens, ..Group::default() }),
+        );
         for (at, (group, host, path)) in routes.iter().enumerate() {
             let (host, path, to) = ((*host).to_owned(), (*path).to_owned(), To::Upstream(at));
             draft.route(Route { group: *group, host, path, to, ..Route::default() });
@@ -118,7 +146,9 @@ mod tests {
     }
 
     fn covers(route: &Route, scheme: Scheme, host: &str, path: &str) -> bool {
-        route.scheme.is_none_or(|one| one == scheme) && covers_host(&route.host, host) && path.starts_with(&route.path)
+        route.scheme.is_none_or(|one| one == scheme)
+            && covers_host(&route.host, host)
+            && path.starts_with(&route.path)
     }
 
     proptest! {

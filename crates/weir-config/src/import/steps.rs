@@ -33,7 +33,10 @@ impl Draft<'_> {
                 continue;
             }
             if to == To::Closed {
-                let why = format!("{}; until you add that, weir rejects all requests for this", Missing::Access.why());
+                let why = format!(
+                    "{}; until you add that, weir rejects all requests for this",
+                    Missing::Access.why()
+                );
                 self.note(node.place, Kind::Closed, &node.shown(), why);
             }
             steps.push(Step::End(route));
@@ -83,7 +86,10 @@ impl Draft<'_> {
         let part = Route { scheme, host, path, exact, methods, conditions, ..route.clone() };
         let rest = if same(&part, &route) { None } else { Some(route) };
         let Some(access) = access else {
-            let why = format!("{}; until you add that, weir rejects all requests for this", Missing::Access.why());
+            let why = format!(
+                "{}; until you add that, weir rejects all requests for this",
+                Missing::Access.why()
+            );
             self.note(place, Kind::Closed, &what, why);
             return (Some(Route { to: To::Closed, ..part }), rest.into_iter().collect());
         };
@@ -102,7 +108,12 @@ mod tests {
     use crate::import::Outside;
 
     fn route(path: &str) -> Route {
-        Route { host: "*".to_owned(), path: path.to_owned(), to: To::Upstream(0), ..Route::default() }
+        Route {
+            host: "*".to_owned(),
+            path: path.to_owned(),
+            to: To::Upstream(0),
+            ..Route::default()
+        }
     }
 
     fn keep(path: &str) -> Step {
@@ -112,7 +123,11 @@ mod tests {
 
     /// Returns the last parts of a route behind these steps, and the notes.
     fn last(steps: &[Step], count: usize) -> (Vec<(String, To)>, usize) {
-        let outside = Outside { variables: &|_| None, matching: &|_| Ok(Vec::new()), read: &|_| Ok(Vec::new()) };
+        let outside = Outside {
+            variables: &|_| None,
+            matching: &|_| Ok(Vec::new()),
+            read: &|_| Ok(Vec::new()),
+        };
         let mut draft = Draft::new(Sources::open("x".as_ref(), outside).unwrap());
         let parts = draft.through(steps, route("/"));
         let parts = parts.into_iter().rev().take(count).map(|part| (part.path, part.to)).collect();
@@ -123,9 +138,13 @@ mod tests {
     fn too_many_parts_are_closed() {
         let steps: Vec<Step> = (0..=RULES_MAX).map(|at| keep(&format!("/{at}"))).collect();
         assert_eq!(last(&steps[..RULES_MAX], 1), (vec![("/".to_owned(), To::Upstream(0))], 0));
-        let steps: Vec<Step> = steps.into_iter().chain([keep("/x"), Step::End(route("/"))]).collect();
+        let steps: Vec<Step> =
+            steps.into_iter().chain([keep("/x"), Step::End(route("/"))]).collect();
         let (parts, notes) = last(&steps, usize::MAX);
-        assert_eq!(parts.iter().filter(|(path, _)| path == "/").collect::<Vec<_>>(), [&("/".to_owned(), To::Closed)]);
+        assert_eq!(
+            parts.iter().filter(|(path, _)| path == "/").collect::<Vec<_>>(),
+            [&("/".to_owned(), To::Closed)]
+        );
         assert_eq!(notes, 1);
     }
 

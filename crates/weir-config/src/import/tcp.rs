@@ -25,8 +25,7 @@ const NOBODY_ELSE: &str = "127.0.0.1";
 const NAMES_MAX: usize = 20_000;
 
 /// The note on clients that are kept out by a condition that `tcp` does not check.
-pub(super) const LET_IN: &str =
-    "`tcp` accepts every client: it now accepts those that this rejected; block them with a firewall";
+pub(super) const LET_IN: &str = "`tcp` accepts every client: it now accepts those that this rejected; block them with a firewall";
 
 /// The note if only some are admitted by such a condition.
 pub(super) const CLOSES: &str = "`tcp` accepts every client: weir forwards no connections until you name an upstream; block the other clients with a firewall";
@@ -112,10 +111,16 @@ impl Tcp {
         };
         let mut all = draft.tcps.iter().flat_map(|tcp| &tcp.listens).chain(&self.listens);
         if let Some(other) = all.find(|other| is_same_place(&other.address, &address)) {
-            let why = format!("`{}` of {} takes its connections", other.address, draft.sources.name(other.place));
+            let why = format!(
+                "`{}` of {} takes its connections",
+                other.address,
+                draft.sources.name(other.place)
+            );
             return draft.lost(node, why);
         }
-        if draft.tcps.iter().map(|tcp| tcp.listens.len()).sum::<usize>() + self.listens.len() >= BLOCKS_MAX {
+        if draft.tcps.iter().map(|tcp| tcp.listens.len()).sum::<usize>() + self.listens.len()
+            >= BLOCKS_MAX
+        {
             return draft.lost(node, format!("weir takes at most {BLOCKS_MAX} listeners"));
         }
         let mut checked = BTreeMap::new();
@@ -128,13 +133,25 @@ impl Tcp {
             }
         }
         let (place, what) = (node.place, node.shown());
-        self.listens.push(Listen { place, what, address, rights: checked, announced, keepalive: None });
+        self.listens.push(Listen {
+            place,
+            what,
+            address,
+            rights: checked,
+            announced,
+            keepalive: None,
+        });
     }
 
     /// Sets the keepalive times for clients of the addresses of a line, or of all.
     pub(super) fn ask(&mut self, line: Option<&Node>, keepalive: &str) {
         let is_meant = |listen: &&mut Listen| line.is_none_or(|line| line.place == listen.place);
-        for listen in self.listens.iter_mut().filter(is_meant).filter(|listen| listen.address.network().is_some()) {
+        for listen in self
+            .listens
+            .iter_mut()
+            .filter(is_meant)
+            .filter(|listen| listen.address.network().is_some())
+        {
             listen.keepalive = Some(keepalive.to_owned());
         }
     }
@@ -142,8 +159,13 @@ impl Tcp {
     /// Adds the target of clients that ask for a name, unless an earlier one has them. Returns
     /// whether it was added.
     pub(super) fn name(&mut self, name: &str, lead: Lead) -> bool {
-        let domains = name.match_indices('.').filter(|(at, _)| *at > 0).map(|(at, _)| format!("*{}", &name[at..]));
-        if self.taken.contains(name) || domains.into_iter().any(|domain| self.taken.contains(&domain)) {
+        let domains = name
+            .match_indices('.')
+            .filter(|(at, _)| *at > 0)
+            .map(|(at, _)| format!("*{}", &name[at..]));
+        if self.taken.contains(name)
+            || domains.into_iter().any(|domain| self.taken.contains(&domain))
+        {
             return false;
         }
         self.taken.insert(name.to_owned());
@@ -190,10 +212,12 @@ pub(super) fn leads(draft: &Draft<'_>) -> BTreeSet<Lead> {
 /// When all listeners are known: an address is for connections or for requests, and the trusted
 /// announcers of clients hold for both.
 pub(super) fn settle(draft: &mut Draft<'_>) {
-    let taken: Vec<Location> = draft.listened().iter().map(|at| draft.listens[*at].address.clone()).collect();
+    let taken: Vec<Location> =
+        draft.listened().iter().map(|at| draft.listens[*at].address.clone()).collect();
     let mut tcps = std::mem::take(&mut draft.tcps);
     for tcp in &mut tcps {
-        let is_taken = |listen: &Listen| taken.iter().any(|other| is_same_place(other, &listen.address));
+        let is_taken =
+            |listen: &Listen| taken.iter().any(|other| is_same_place(other, &listen.address));
         let (gone, kept) = std::mem::take(&mut tcp.listens).into_iter().partition(is_taken);
         tcp.listens = kept;
         let why = "this address takes requests, but `tcp` forwards connections unchanged";
@@ -222,23 +246,32 @@ fn settle_trust(draft: &mut Draft<'_>, tcps: &mut [Tcp]) {
     }
     let mut listens = tcps.iter().flat_map(|tcp| &tcp.listens).filter(|listen| listen.announced);
     let Some(place) = listens.next().map(|listen| listen.place) else { return };
-    let is_network =
-        |tcp: &Tcp| tcp.listens.iter().any(|listen| listen.announced && listen.address.network().is_some());
-    let line = |all: &BTreeSet<String>| {
-        format!("trusted-proxies{}", all.iter().map(|range| format!(" {}", literal(range))).collect::<String>())
+    let is_network = |tcp: &Tcp| {
+        tcp.listens.iter().any(|listen| listen.announced && listen.address.network().is_some())
     };
-    let same = draft.client_lines.get("trusted-proxies").is_some_and(|(other, _)| *other == line(&all));
+    let line = |all: &BTreeSet<String>| {
+        format!(
+            "trusted-proxies{}",
+            all.iter().map(|range| format!(" {}", literal(range))).collect::<String>()
+        )
+    };
+    let same =
+        draft.client_lines.get("trusted-proxies").is_some_and(|(other, _)| *other == line(&all));
     if !draft.served().is_empty() && !same {
         let why = "weir takes such connections only from `trusted-proxies`, and also trusts their X-Forwarded-For in requests: run a second weir for it, or name them there if you want that";
         for tcp in tcps {
-            let (gone, kept) = std::mem::take(&mut tcp.listens).into_iter().partition(|listen| listen.announced);
+            let (gone, kept) =
+                std::mem::take(&mut tcp.listens).into_iter().partition(|listen| listen.announced);
             tcp.listens = kept;
             lose(draft, gone, why);
         }
         return;
     }
     for tcp in tcps.iter().filter(|tcp| announced(tcp)) {
-        let listen = tcp.listens.iter().find(|listen| listen.announced && listen.address.network().is_some());
+        let listen = tcp
+            .listens
+            .iter()
+            .find(|listen| listen.announced && listen.address.network().is_some());
         let Some(Listen { place, what, .. }) = listen else { continue };
         if tcp.trusted.is_empty() {
             let why = format!(
@@ -289,7 +322,9 @@ pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
         if let Some(lead) = &tcp.to {
             let _ = writeln!(out, "    proxy {}", name(lead));
         }
-        for (name, us) in tcp.times.iter().filter(|(name, _)| **name != "hello-timeout" || tcp.has_names()) {
+        for (name, us) in
+            tcp.times.iter().filter(|(name, _)| **name != "hello-timeout" || tcp.has_names())
+        {
             let _ = writeln!(out, "    {name} \"{}\"", time_text(*us));
         }
         out.push_str("}\n");

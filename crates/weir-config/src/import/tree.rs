@@ -64,7 +64,11 @@ impl<'a> Sources<'a> {
         self.bytes += bytes.len();
         let too_large = |limit| {
             let problem = Problem::of_file("too-large", format!("is larger than {limit} bytes"));
-            Errors::new(&name, "", vec![problem.help("a configuration is text: is this the right file?")])
+            Errors::new(
+                &name,
+                "",
+                vec![problem.help("a configuration is text: is this the right file?")],
+            )
         };
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(too_large(FILE_BYTES_MAX));
@@ -76,11 +80,23 @@ impl<'a> Sources<'a> {
             let at = error.utf8_error().valid_up_to();
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
             let problem = Problem::new("syntax", &(at..at + 1), "this is not UTF-8 text");
-            Errors::new(&name, &text, vec![problem.help("convert it: iconv -f latin1 -t utf-8 FILE")])
+            Errors::new(
+                &name,
+                &text,
+                vec![problem.help("convert it: iconv -f latin1 -t utf-8 FILE")],
+            )
         })?;
         if let Some(at) = text.find('\0') {
-            let problem = Problem::new("syntax", &(at..at + 1), "this is a NUL byte, so the file is not text");
-            return Err(Errors::new(&name, &text, vec![problem.help("remove it, or name the right file")]));
+            let problem = Problem::new(
+                "syntax",
+                &(at..at + 1),
+                "this is a NUL byte, so the file is not text",
+            );
+            return Err(Errors::new(
+                &name,
+                &text,
+                vec![problem.help("remove it, or name the right file")],
+            ));
         }
         self.files.push(Source { name, text: text.into() });
         Ok(self.files.len() - 1)
@@ -94,14 +110,19 @@ impl<'a> Sources<'a> {
     /// Returns a path of the configuration: paths that do not begin with `/` are beside its file,
     /// if that has a place.
     pub(super) fn beside(&self, path: &str) -> String {
-        if self.folder.is_absolute() { self.folder.join(path).display().to_string() } else { path.to_owned() }
+        if self.folder.is_absolute() {
+            self.folder.join(path).display().to_string()
+        } else {
+            path.to_owned()
+        }
     }
 
     /// Reads one more file; Ok(Err): it cannot be read.
     pub(super) fn include(&mut self, path: &Path) -> Result<io::Result<usize>, Errors> {
         let name = path.display().to_string();
         if self.files.len() >= FILES_MAX {
-            let problem = Problem::of_file("too-many", format!("more than {FILES_MAX} files are included"));
+            let problem =
+                Problem::of_file("too-many", format!("more than {FILES_MAX} files are included"));
             return Err(Errors::new(&name, "", vec![problem.help("does a file include itself?")]));
         }
         match (self.outside.read)(path) {
@@ -129,7 +150,13 @@ impl<'a> Sources<'a> {
     }
 
     /// Returns an error about text that cannot be understood.
-    pub(super) fn error(&self, file: usize, span: &Span, message: impl Into<String>, help: &str) -> Errors {
+    pub(super) fn error(
+        &self,
+        file: usize,
+        span: &Span,
+        message: impl Into<String>,
+        help: &str,
+    ) -> Errors {
         let Source { name, text } = &self.files[file];
         Errors::new(name, text, vec![Problem::new("syntax", span, message).help(help)])
     }
@@ -203,7 +230,12 @@ impl Tree {
     ) -> Result<usize, Errors> {
         if self.nodes.len() > DIRECTIVES_MAX {
             let message = format!("there are more than {DIRECTIVES_MAX} directives up to here");
-            return Err(sources.error(place.file, &sources.line(place), message, "import it in parts"));
+            return Err(sources.error(
+                place.file,
+                &sources.line(place),
+                message,
+                "import it in parts",
+            ));
         }
         let node = self.nodes.len();
         self.nodes[parent].children.push(node);

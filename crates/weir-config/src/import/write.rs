@@ -34,7 +34,9 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     }
     let leads = tcp::leads(draft);
     for (at, upstream) in draft.upstreams.iter().enumerate() {
-        if draft.routes.iter().any(|route| route.to == To::Upstream(at)) || leads.contains(&Lead::Upstream(at)) {
+        if draft.routes.iter().any(|route| route.to == To::Upstream(at))
+            || leads.contains(&Lead::Upstream(at))
+        {
             write_upstream(&mut out, draft, upstream);
         }
     }
@@ -69,7 +71,9 @@ fn comment(draft: &Draft<'_>, place: Place) -> String {
 
 fn write_client(out: &mut String, draft: &Draft<'_>) {
     let of_client = draft.client.lines().chain(draft.client_lines.values().cloned()).collect();
-    for (name, lines) in [("client", of_client), ("shutdown", draft.shutdown.lines().collect::<Vec<_>>())] {
+    for (name, lines) in
+        [("client", of_client), ("shutdown", draft.shutdown.lines().collect::<Vec<_>>())]
+    {
         if !lines.is_empty() {
             let _ = writeln!(out, "\n{name} {{");
             for (line, place) in lines {
@@ -81,7 +85,12 @@ fn write_client(out: &mut String, draft: &Draft<'_>) {
 }
 
 fn write_listen(out: &mut String, draft: &Draft<'_>, listen: &Listen) {
-    let _ = write!(out, "\n{}\nlisten {}", comment(draft, listen.place), literal(&listen.address.to_string()));
+    let _ = write!(
+        out,
+        "\n{}\nlisten {}",
+        comment(draft, listen.place),
+        literal(&listen.address.to_string())
+    );
     for (word, value) in &listen.rights {
         let _ = write!(out, " {word}={value}");
     }
@@ -101,12 +110,18 @@ fn write_listen(out: &mut String, draft: &Draft<'_>, listen: &Listen) {
 }
 
 fn write_upstream(out: &mut String, draft: &Draft<'_>, upstream: &Upstream) {
-    let _ = writeln!(out, "\n{}\nupstream {} {{", comment(draft, upstream.place), literal(&upstream.name));
+    let _ = writeln!(
+        out,
+        "\n{}\nupstream {} {{",
+        comment(draft, upstream.place),
+        literal(&upstream.name)
+    );
     for (line, _) in upstream.amounts.lines() {
         let _ = writeln!(out, "    {line}");
     }
     if let Some(options) = &upstream.tls {
-        let options: String = options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        let options: String =
+            options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         let _ = writeln!(out, "    tls{options}");
     }
     for line in &upstream.lines {
@@ -187,7 +202,9 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
         let _ = writeln!(out, "    methods {}", methods.join(" "));
     }
     for Condition { subject, name, matches, not } in &route.conditions {
-        let how = matches.as_ref().map_or_else(String::new, |(kind, text)| format!(" {kind}={}", literal(text)));
+        let how = matches
+            .as_ref()
+            .map_or_else(String::new, |(kind, text)| format!(" {kind}={}", literal(text)));
         let not = if *not { " not=#true" } else { "" };
         let _ = writeln!(out, "    {subject} {}{how}{not}", literal(name));
     }
@@ -198,12 +215,14 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
     match route.to {
         To::Upstream(at) => {
             write_paths(out, route);
-            let host = route.server_host.as_ref().map(|host| format!("        host {}\n", literal(host)));
+            let host =
+                route.server_host.as_ref().map(|host| format!("        host {}\n", literal(host)));
             write_edits(out, "request", host, &route.request);
             write_edits(out, "answer", None, &route.answer);
             write_options(out, "    ", "compress", own_compress);
             // A route without GET stores nothing.
-            let stores = route.methods.is_empty() || route.methods.iter().any(|method| method == "GET");
+            let stores =
+                route.methods.is_empty() || route.methods.iter().any(|method| method == "GET");
             write_options(out, "    ", "cache", route.cache.as_ref().filter(|_| stores));
             if let Some(buffering) = route.buffering {
                 let _ = writeln!(out, "    request-buffering \"{buffering}\"");
@@ -227,7 +246,8 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
 
 /// Returns the common compression of all routes with responses; None: they have none in common.
 fn common_compress<'d>(draft: &'d Draft<'_>) -> Option<&'d Vec<String>> {
-    let mut all = draft.routes.iter().filter(|route| route.to != To::Closed).map(|route| &route.compress);
+    let mut all =
+        draft.routes.iter().filter(|route| route.to != To::Closed).map(|route| &route.compress);
     let first = all.next()?;
     if all.all(|other| other == first) { first.as_ref() } else { None }
 }

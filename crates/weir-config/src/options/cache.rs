@@ -83,7 +83,12 @@ pub(super) const CACHE: Block = Block {
             Default::Is("0s"),
             "How long after its lifetime a response is served while its server fails, if the response does not state this itself.",
         ),
-        row("max-stale", WINDOW, Default::Is("0s"), "Upper limit for a client's `max-stale`. `0s`: weir ignores it."),
+        row(
+            "max-stale",
+            WINDOW,
+            Default::Is("0s"),
+            "Upper limit for a client's `max-stale`. `0s`: weir ignores it.",
+        ),
         row(
             "strip",
             Kind::List("a field name", texts::cache::strip),
@@ -116,7 +121,10 @@ pub(super) const CACHE: Block = Block {
         ),
         row(
             "tags",
-            Kind::List("`Cache-Groups`, `Surrogate-Key`, `Cache-Tag` or `xkey`", texts::cache::tag_field),
+            Kind::List(
+                "`Cache-Groups`, `Surrogate-Key`, `Cache-Tag` or `xkey`",
+                texts::cache::tag_field,
+            ),
             Default::Absent,
             "Fields of responses with the tags that `weir cache purge --tag` finds them by. Without this option `Cache-Groups`.",
         ),
@@ -166,11 +174,19 @@ const KEY: Block = Block {
     options: &[
         row(
             "query-ignore",
-            Kind::List("a name of a parameter, perhaps with `*` at its end", texts::cache::parameter),
+            Kind::List(
+                "a name of a parameter, perhaps with `*` at its end",
+                texts::cache::parameter,
+            ),
             Default::Absent,
             "Parameters of the query that make no difference, such as `utm_*`. When weir requests what it may store, it does not send these parameters to servers.",
         ),
-        row("query-sort", Kind::Flag, Default::Is("#false"), "The order of the parameters makes no difference."),
+        row(
+            "query-sort",
+            Kind::Flag,
+            Default::Is("#false"),
+            "The order of the parameters makes no difference.",
+        ),
         row(
             "header",
             Kind::List("a field name", texts::route::field),

@@ -65,7 +65,12 @@ pub(super) const FORWARD: Block = Block {
             Default::With("pac", &["auto"], &Default::Absent),
             "The name or address by which clients reach the proxy, for `pac auto`. Without this option the addresses of the listeners.",
         ),
-        row("connect-timeout", TIMEOUT, Default::Is("5s"), "How long a connect to a destination may take; then 504."),
+        row(
+            "connect-timeout",
+            TIMEOUT,
+            Default::Is("5s"),
+            "How long a connect to a destination may take; then 504.",
+        ),
         row(
             "forward-timeout",
             TIMEOUT,
@@ -78,9 +83,24 @@ pub(super) const FORWARD: Block = Block {
             Default::Is("1h"),
             "Longest silence within a response that has begun, such as an event stream; then weir cuts the response (`answer-timeout`).",
         ),
-        row("line-limit", LINE, Default::Is("8KiB"), "Longest status line of a response; a longer one means 502."),
-        row("head-limit", HEAD, Default::Is("32KiB"), "Longest response head; a longer one means 502."),
-        row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a response head; more mean 502."),
+        row(
+            "line-limit",
+            LINE,
+            Default::Is("8KiB"),
+            "Longest status line of a response; a longer one means 502.",
+        ),
+        row(
+            "head-limit",
+            HEAD,
+            Default::Is("32KiB"),
+            "Longest response head; a longer one means 502.",
+        ),
+        row(
+            "fields-limit",
+            FIELDS,
+            Default::Is("100"),
+            "Most fields in a response head; more mean 502.",
+        ),
     ],
     blocks: &[LISTEN, RULE],
     repeats: true,
@@ -91,7 +111,12 @@ const RULE: Block = Block {
     name: "rule",
     help: "Which clients may reach which destinations. The first rule whose criteria all match decides; without one, the defaults (docs/forward.md). In JSON: `\"rule\": [{\"verdict\": \"deny\", \"name\": [\"ads.example\"]}]`.",
     positional: &[
-        row("verdict", Kind::Word(&["allow", "deny"]), Default::Required, "The word that begins the rule."),
+        row(
+            "verdict",
+            Kind::Word(&["allow", "deny"]),
+            Default::Required,
+            "The word that begins the rule.",
+        ),
         row(
             "name",
             Kind::List("a name", texts::forward::name),
@@ -118,7 +143,12 @@ const RULE: Block = Block {
             Default::Absent,
             "Ports of destinations. Only with this option an `allow` opens unusual ones.",
         ),
-        row("method", Kind::List("a method", texts::method), Default::Absent, "Methods; `CONNECT` for tunnels."),
+        row(
+            "method",
+            Kind::List("a method", texts::method),
+            Default::Absent,
+            "Methods; `CONNECT` for tunnels.",
+        ),
         row("user", Kind::List("a name", texts::forward::user), Default::Absent, "Names of users."),
         row(
             "client",

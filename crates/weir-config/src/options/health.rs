@@ -15,7 +15,12 @@ pub(super) const HEALTH: Block = Block {
             Default::Is("/"),
             "The path that probes request. weir makes no probe while clients get good responses to exactly that request.",
         ),
-        row("method", Kind::Word(&["GET", "HEAD", "OPTIONS"]), Default::Is("GET"), "The method of probes."),
+        row(
+            "method",
+            Kind::Word(&["GET", "HEAD", "OPTIONS"]),
+            Default::Is("GET"),
+            "The method of probes.",
+        ),
         row(
             "host",
             Kind::Or("server", &Kind::Text("a host, perhaps with a port", texts::probe_host)),
@@ -24,7 +29,10 @@ pub(super) const HEALTH: Block = Block {
         ),
         row(
             "expect-status",
-            Kind::Text("a status such as 204, a class such as 2xx, or a range such as 200-299", texts::codes),
+            Kind::Text(
+                "a status such as 204, a class such as 2xx, or a range such as 200-299",
+                texts::codes,
+            ),
             Default::Is("200-399"),
             "Statuses of good responses.",
         ),
@@ -34,9 +42,24 @@ pub(super) const HEALTH: Block = Block {
             Default::Is("any"),
             "What a good response contains within its first 64 KiB, or `sha256:` and 64 hexadecimal digits: what `sha256sum` says of its body. With a text or a digest, weir makes every probe.",
         ),
-        row("interval", Kind::Time(100_000, DAY), Default::Is("10s"), "Time between two probes, a tenth less or more."),
-        row("timeout", TIMEOUT, Default::Is("5s"), "How long a probe may take, including its connect."),
-        row("rise", Kind::Count(1, 100), Default::Is("2"), "Good probes in a row that bring a suspended server back."),
+        row(
+            "interval",
+            Kind::Time(100_000, DAY),
+            Default::Is("10s"),
+            "Time between two probes, a tenth less or more.",
+        ),
+        row(
+            "timeout",
+            TIMEOUT,
+            Default::Is("5s"),
+            "How long a probe may take, including its connect.",
+        ),
+        row(
+            "rise",
+            Kind::Count(1, 100),
+            Default::Is("2"),
+            "Good probes in a row that bring a suspended server back.",
+        ),
         row(
             "fall",
             Kind::Count(1, 100),

@@ -33,7 +33,12 @@ pub(super) const ROUTE: Block = Block {
             Default::Is("/"),
             "A prefix that ends on a segment: `/a` means `/a` and `/a/b`, not `/ab`.",
         ),
-        row("methods", Kind::List("a method", texts::method), Default::Absent, "The methods; without this option all."),
+        row(
+            "methods",
+            Kind::List("a method", texts::method),
+            Default::Absent,
+            "The methods; without this option all.",
+        ),
         row(
             "content-types",
             Kind::List("a media type, perhaps with one `*`", texts::route::content_type),
@@ -101,7 +106,10 @@ pub(super) const ROUTE: Block = Block {
             "Removed from the beginning of paths before they go to servers. The route's `path` begins with this prefix.",
         ),
     ],
-    blocks: &[REDIRECT, RESPOND, CONDITION, ACCESS, SPLIT, REWRITE, REQUEST, ANSWER, ERROR_PAGE, COMPRESS, CACHE],
+    blocks: &[
+        REDIRECT, RESPOND, CONDITION, ACCESS, SPLIT, REWRITE, REQUEST, ANSWER, ERROR_PAGE,
+        COMPRESS, CACHE,
+    ],
     repeats: true,
     ..BLOCK
 };
@@ -157,7 +165,12 @@ const CONDITION: Block = Block {
     name: "condition",
     help: "What else a request must have: a field, a parameter of its query, a cookie. Without `eq` or another match it need only be present. All conditions of a route must hold. In JSON: `\"condition\": [{\"subject\": \"header\", \"name\": \"x-beta\", \"eq\": \"1\"}]`.",
     positional: &[
-        row("subject", Kind::Word(&["header", "query", "cookie"]), Default::Required, "The word that begins it."),
+        row(
+            "subject",
+            Kind::Word(&["header", "query", "cookie"]),
+            Default::Required,
+            "The word that begins it.",
+        ),
         row(
             "name",
             Kind::Text("a name", texts::route::name),
@@ -166,21 +179,36 @@ const CONDITION: Block = Block {
         ),
     ],
     options: &[
-        row("eq", Kind::Text("a text", texts::route::value), Default::Absent, "One of its values equals this."),
+        row(
+            "eq",
+            Kind::Text("a text", texts::route::value),
+            Default::Absent,
+            "One of its values equals this.",
+        ),
         row(
             "prefix",
             Kind::Text("a text", texts::route::value),
             Default::Absent,
             "One of its values begins with this.",
         ),
-        row("suffix", Kind::Text("a text", texts::route::value), Default::Absent, "One of its values ends with this."),
+        row(
+            "suffix",
+            Kind::Text("a text", texts::route::value),
+            Default::Absent,
+            "One of its values ends with this.",
+        ),
         row(
             "regex",
             Kind::Text("a regular expression", texts::regex),
             Default::Absent,
             "One of its values contains a match; use `^` and `$` to match all of it.",
         ),
-        row("not", Kind::Flag, Default::Is("#false"), "The opposite: none of its values matches, or it is absent."),
+        row(
+            "not",
+            Kind::Flag,
+            Default::Is("#false"),
+            "The opposite: none of its values matches, or it is absent.",
+        ),
     ],
     repeats: true,
     by_word: true,
@@ -191,10 +219,18 @@ const ACCESS: Block = Block {
     name: "access",
     help: "Which requests the route takes, by the address of the client. The first line with that address decides; a client on no line is allowed. Others get 403. In JSON: `\"access\": [{\"verdict\": \"allow\", \"address\": [\"10.0.0.0/8\"]}]`.",
     positional: &[
-        row("verdict", Kind::Word(&["allow", "deny"]), Default::Required, "The word that begins it."),
+        row(
+            "verdict",
+            Kind::Word(&["allow", "deny"]),
+            Default::Required,
+            "The word that begins it.",
+        ),
         row(
             "address",
-            Kind::List("an address, a range such as 10.0.0.0/8, `unix:`, or `all`", texts::route::address),
+            Kind::List(
+                "an address, a range such as 10.0.0.0/8, `unix:`, or `all`",
+                texts::route::address,
+            ),
             Default::Required,
             "Addresses of clients; `all`: every client.",
         ),
@@ -300,8 +336,18 @@ const EDIT: Block = Block {
     name: "edit",
     help: "A field: `set` replaces all fields of its name by one, `add` adds one, `remove` removes all. They apply in the order in which they are written. In JSON: `\"edit\": [{\"verb\": \"set\", \"name\": \"X-Client\", \"value\": \"$remote_addr\"}]`.",
     positional: &[
-        row("verb", Kind::Word(&["set", "add", "remove"]), Default::Required, "The word that begins it."),
-        row("name", Kind::Text("a field name", texts::route::field), Default::Required, "The name of the field."),
+        row(
+            "verb",
+            Kind::Word(&["set", "add", "remove"]),
+            Default::Required,
+            "The word that begins it.",
+        ),
+        row(
+            "name",
+            Kind::Text("a field name", texts::route::field),
+            Default::Required,
+            "The name of the field.",
+        ),
         row(
             "value",
             Kind::Text("a text with `$names`", texts::route::text),

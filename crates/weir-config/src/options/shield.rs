@@ -5,8 +5,15 @@ use crate::schema::{BLOCK, Block, Default, Kind};
 use crate::texts;
 
 /// The terms that count a number in a time; the others count a number at once.
-const RATES: &[&str] =
-    &["connections", "requests", "answers", "glitches", "timeouts", "handshakes", "handshakes-failed"];
+const RATES: &[&str] = &[
+    "connections",
+    "requests",
+    "answers",
+    "glitches",
+    "timeouts",
+    "handshakes",
+    "handshakes-failed",
+];
 const NUMBERS: &[&str] = &["open", "in-progress"];
 const ANSWERS: &[&str] = &["answers"];
 
@@ -136,7 +143,10 @@ const LIMIT: Block = Block {
         ),
         row(
             "over",
-            Kind::Text("a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`", texts::shield::over),
+            Kind::Text(
+                "a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`",
+                texts::shield::over,
+            ),
             Default::Absent,
             "What happens to one too many. A status: a response with this status and `Retry-After`; `close`: 429, then the connection ends; `reset`: the connection is reset; `tarpit`: as `close`, but the response waits for the `tarpit` of `shield`, and weir reads nothing more meanwhile; `ban`: the client is banned, as `ban` says. Without this option 429, and for connections `reset`.",
         ),
@@ -174,7 +184,12 @@ const BAN: Block = Block {
             Default::Is("1m"),
             "See `after`. Rejections are forgotten evenly, at the pace of `after` in this time.",
         ),
-        row("for", Kind::Time(SECOND, 3650 * DAY), Default::Is("10m"), "How long the first ban of a client is."),
+        row(
+            "for",
+            Kind::Time(SECOND, 3650 * DAY),
+            Default::Is("10m"),
+            "How long the first ban of a client is.",
+        ),
         row(
             "grow",
             Kind::Count(1, 100),
@@ -238,7 +253,12 @@ const MATCH: Block = Block {
             Default::Absent,
             "Or a path that begins with one of these, which ends on a segment.",
         ),
-        row("methods", Kind::List("a method", texts::method), Default::Absent, "One of these methods."),
+        row(
+            "methods",
+            Kind::List("a method", texts::method),
+            Default::Absent,
+            "One of these methods.",
+        ),
         row(
             "host",
             Kind::List("a host name, or `*.` and a domain", texts::host_pattern),

@@ -26,7 +26,12 @@ pub(super) const TCP: Block = Block {
             Default::Is("1h"),
             "weir resets a connection on both sides after this long without a byte either way.",
         ),
-        row("half-close-timeout", TIMEOUT, Default::Is("1m"), "The same, once one side has ended its direction."),
+        row(
+            "half-close-timeout",
+            TIMEOUT,
+            Default::Is("1m"),
+            "The same, once one side has ended its direction.",
+        ),
     ],
     blocks: &[LISTEN, SNI],
     repeats: true,

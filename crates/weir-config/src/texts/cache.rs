@@ -18,7 +18,10 @@ pub(crate) fn directive(text: &str) -> Result<String, String> {
     }
     Err(match nearest(&lower, directives()) {
         Some(near) => format!("unknown directive `{text}`; did you mean `{near}`?"),
-        None => format!("unknown directive `{text}`: {} are known", directives().collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "unknown directive `{text}`: {} are known",
+            directives().collect::<Vec<_>>().join(", ")
+        ),
     })
 }
 
@@ -41,9 +44,13 @@ pub(crate) fn tag_field_of(text: &str) -> Option<TagField> {
 /// The status of stored responses.
 pub(crate) fn status(text: &str) -> Result<String, String> {
     match text.parse::<u16>() {
-        Ok(206 | 304) => Err(format!("responses with {text} are not complete, so weir never stores them alone")),
+        Ok(206 | 304) => {
+            Err(format!("responses with {text} are not complete, so weir never stores them alone"))
+        }
         Ok(200..=599) if text.len() == 3 => Ok(text.to_owned()),
-        _ => Err(format!("weir cannot store responses with `{text}`: write a status from 200 to 599")),
+        _ => Err(format!(
+            "weir cannot store responses with `{text}`: write a status from 200 to 599"
+        )),
     }
 }
 
@@ -52,9 +59,10 @@ pub(crate) fn strip(text: &str) -> Result<String, String> {
     let name = super::route::field(text)?;
     let known = FieldName::of(name.as_bytes());
     let why = match known {
-        FieldName::ContentLength | FieldName::ContentEncoding | FieldName::ContentType | FieldName::ContentRange => {
-            "it describes the content"
-        }
+        FieldName::ContentLength
+        | FieldName::ContentEncoding
+        | FieldName::ContentType
+        | FieldName::ContentRange => "it describes the content",
         FieldName::Date | FieldName::Age => "weir computes the age from it",
         FieldName::Vary => "it says which requests the response fits",
         _ if known.is_hop_by_hop() => "it is a hop-by-hop header, which weir never stores",
@@ -67,7 +75,9 @@ pub(crate) fn strip(text: &str) -> Result<String, String> {
 pub(crate) fn snapshot(text: &str) -> Result<String, String> {
     let text = super::forward::file(text)?;
     if !text.starts_with('/') || text.ends_with('/') {
-        return Err("a snapshot needs an absolute path, such as /var/lib/weir/cache.snapshot".to_owned());
+        return Err(
+            "a snapshot needs an absolute path, such as /var/lib/weir/cache.snapshot".to_owned()
+        );
     }
     Ok(text)
 }
@@ -77,10 +87,13 @@ pub(crate) fn parameter(text: &str) -> Result<String, String> {
     let name = text.strip_suffix('*').unwrap_or(text);
     let is_fine = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#' | b'*');
     match text {
-        "*" => Err("the key would ignore all parameters: one response would serve every query".to_owned()),
-        _ if name.is_empty() || !name.bytes().all(is_fine) => {
-            Err(format!("`{text}` is not the name of a parameter: write it as in URLs, such as utm_source or utm_*"))
+        "*" => {
+            Err("the key would ignore all parameters: one response would serve every query"
+                .to_owned())
         }
+        _ if name.is_empty() || !name.bytes().all(is_fine) => Err(format!(
+            "`{text}` is not the name of a parameter: write it as in URLs, such as utm_source or utm_*"
+        )),
         _ => Ok(text.to_owned()),
     }
 }

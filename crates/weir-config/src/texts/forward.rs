@@ -37,7 +37,9 @@ pub(crate) fn file(text: &str) -> Result<String, String> {
 pub(crate) fn realm(text: &str) -> Result<String, String> {
     let fine = |c: char| (c.is_ascii_graphic() || c == ' ') && !matches!(c, '"' | '\\');
     if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
-        return Err("expected 1 to 64 ASCII letters, digits and signs, without `\"` and `\\`".to_owned());
+        return Err(
+            "expected 1 to 64 ASCII letters, digits and signs, without `\"` and `\\`".to_owned()
+        );
     }
     Ok(text.to_owned())
 }
@@ -50,7 +52,9 @@ pub(crate) fn resolver(text: &str) -> Result<String, String> {
     };
     match address.filter(|address| address.port() > 0 && !address.ip().is_unspecified()) {
         Some(address) => Ok(address.to_string()),
-        None => Err(format!("`{text}` is not the address of a name server, such as 127.0.0.1 or [::1]:5353")),
+        None => Err(format!(
+            "`{text}` is not the address of a name server, such as 127.0.0.1 or [::1]:5353"
+        )),
     }
 }
 
@@ -60,7 +64,9 @@ pub(crate) fn proxy_host(text: &str) -> Result<String, String> {
         Ok(Host::Name(name)) => Ok(name.into_owned()),
         Ok(Host::Address(IpAddr::V4(address))) => Ok(address.to_string()),
         Ok(Host::Address(IpAddr::V6(address))) => Ok(format!("[{address}]")),
-        Err(_) if text.parse::<IpAddr>().is_ok() => Err("an IPv6 address needs brackets".to_owned()),
+        Err(_) if text.parse::<IpAddr>().is_ok() => {
+            Err("an IPv6 address needs brackets".to_owned())
+        }
         Err(error) => Err(format!("`{text}` is not a host: {error}")),
     }
 }
@@ -73,13 +79,21 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 /// Parses the pattern for names of destinations.
 pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::parse(text).map_err(|error| match error {
-        PatternError::Address => format!("`{text}` is an address: write address=\"{}\"", text.trim_matches(['[', ']'])),
-        PatternError::Star if text == "*" => "leave `*` out: a rule without names matches all names".to_owned(),
+        PatternError::Address => {
+            format!("`{text}` is an address: write address=\"{}\"", text.trim_matches(['[', ']']))
+        }
+        PatternError::Star if text == "*" => {
+            "leave `*` out: a rule without names matches all names".to_owned()
+        }
         PatternError::Star => {
-            format!("`{text}`: `*.` is allowed only in front of a name, and matches all names below it")
+            format!(
+                "`{text}`: `*.` is allowed only in front of a name, and matches all names below it"
+            )
         }
         PatternError::Host(_) if text.contains("://") => "write a name without a scheme".to_owned(),
-        PatternError::Host(_) if text.contains('/') && text.split('/').next().is_some_and(is_address) => {
+        PatternError::Host(_)
+            if text.contains('/') && text.split('/').next().is_some_and(is_address) =>
+        {
             format!("`{text}` is a range of addresses: write address=\"{text}\"")
         }
         PatternError::Host(_) if text.contains([' ', '\t']) => format!("`{text}`: write one name"),
@@ -93,8 +107,9 @@ fn is_address(text: &str) -> bool {
 
 /// A port, or the first and the last of a range.
 pub(crate) fn ports(text: &str) -> Result<String, String> {
-    let range = port_range(text)
-        .ok_or_else(|| format!("`{text}` is neither a port (1 to 65535) nor a range of them such as 8000-8999"))?;
+    let range = port_range(text).ok_or_else(|| {
+        format!("`{text}` is neither a port (1 to 65535) nor a range of them such as 8000-8999")
+    })?;
     let (first, last) = range.into_inner();
     Ok(if first == last { first.to_string() } else { format!("{first}-{last}") })
 }
@@ -110,7 +125,10 @@ pub(crate) fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
 /// The name of a user: it precedes a colon (RFC 7617 §2).
 pub(crate) fn user(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 255 || text.contains(|c: char| c.is_control() || c == ':') {
-        return Err("the name of a user must have 1 to 255 bytes, without colons and control characters".to_owned());
+        return Err(
+            "the name of a user must have 1 to 255 bytes, without colons and control characters"
+                .to_owned(),
+        );
     }
     Ok(text.to_owned())
 }
@@ -120,9 +138,9 @@ pub(crate) fn moment(text: &str) -> Result<String, String> {
     match (date(text), text.parse::<Timestamp>()) {
         (Some(date), _) => Ok(date.to_string()),
         (None, Ok(time)) => Ok(time.to_string()),
-        (None, Err(_)) => {
-            Err(format!("`{text}` is neither a date such as 2026-12-31 nor a time such as 2026-12-31T18:00:00Z"))
-        }
+        (None, Err(_)) => Err(format!(
+            "`{text}` is neither a date such as 2026-12-31 nor a time such as 2026-12-31T18:00:00Z"
+        )),
     }
 }
 
@@ -148,13 +166,19 @@ pub(crate) fn until_s(text: &str) -> Option<i64> {
 }
 
 fn start_s(date: Date) -> Option<i64> {
-    TimeZone::UTC.to_ambiguous_zoned(date.at(0, 0, 0, 0)).unambiguous().ok().map(|zoned| zoned.timestamp().as_second())
+    TimeZone::UTC
+        .to_ambiguous_zoned(date.at(0, 0, 0, 0))
+        .unambiguous()
+        .ok()
+        .map(|zoned| zoned.timestamp().as_second())
 }
 
 /// A part of the day.
 pub(crate) fn hours(text: &str) -> Result<String, String> {
     let Some(hours) = hours_of(text) else {
-        return Err(format!("`{text}` is not a time range such as 08:00-18:00, or 22:00-06:00 across midnight"));
+        return Err(format!(
+            "`{text}` is not a time range such as 08:00-18:00, or 22:00-06:00 across midnight"
+        ));
     };
     let time = |minutes: u16| format!("{:02}:{:02}", minutes / 60, minutes % 60);
     Ok(format!("{}-{}", time(hours.from_min), time(hours.to_min)))
@@ -170,7 +194,8 @@ pub(crate) fn hours_of(text: &str) -> Option<Hours> {
 /// `HH:MM` up to 24:00.
 fn minutes(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
-    let number = |text: &str| text.parse::<u16>().ok().filter(|_| text.len() == 2 && !text.starts_with('+'));
+    let number =
+        |text: &str| text.parse::<u16>().ok().filter(|_| text.len() == 2 && !text.starts_with('+'));
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     (minutes < 60 && hours * 60 + minutes <= DAY_MIN).then_some(hours * 60 + minutes)
 }
@@ -186,7 +211,11 @@ mod tests {
     fn table(check: TextCheck, good: &[(&str, &str)], bad: &[&str]) {
         for (text, canonical) in good {
             assert_eq!(check(text).as_deref(), Ok(*canonical));
-            assert_eq!(check(canonical).as_deref(), Ok(*canonical), "the canonical form reads back");
+            assert_eq!(
+                check(canonical).as_deref(),
+                Ok(*canonical),
+                "the canonical form reads back"
+            );
         }
         for text in bad {
             assert!(check(text).is_err(), "{text}");
@@ -196,7 +225,20 @@ mod tests {
     #[test]
     fn names_and_ports() {
         let good = [(".Ads.Example", "ads.example"), ("*.a.b.", "*.a.b"), ("=a.b", "=a.b")];
-        table(name, &good, &["", "*", "a.*", "10.0.0.1", "10.0.0.0/8", "http://a", "0.0.0.0 ads.example", "bücher.de"]);
+        table(
+            name,
+            &good,
+            &[
+                "",
+                "*",
+                "a.*",
+                "10.0.0.1",
+                "10.0.0.0/8",
+                "http://a",
+                "0.0.0.0 ads.example",
+                "bücher.de",
+            ],
+        );
         table(
             ports,
             &[("80", "80"), ("8000-8999", "8000-8999"), ("5-5", "5")],
@@ -206,11 +248,24 @@ mod tests {
 
     #[test]
     fn parts_of_the_day() {
-        let good = [("08:00-18:00", "08:00-18:00"), ("22:30-06:00", "22:30-06:00"), ("00:00-24:00", "00:00-24:00")];
+        let good = [
+            ("08:00-18:00", "08:00-18:00"),
+            ("22:30-06:00", "22:30-06:00"),
+            ("00:00-24:00", "00:00-24:00"),
+        ];
         table(
             hours,
             &good,
-            &["", "8-18", "08:00", "08:00-08:00", "24:00-08:00", "08:60-09:00", "25:00-26:00", "+8:00-09:00"],
+            &[
+                "",
+                "8-18",
+                "08:00",
+                "08:00-08:00",
+                "24:00-08:00",
+                "08:60-09:00",
+                "25:00-26:00",
+                "+8:00-09:00",
+            ],
         );
         assert_eq!(hours_of("22:30-06:00"), Some(Hours { from_min: 1350, to_min: 360 }));
     }
@@ -222,16 +277,27 @@ mod tests {
             ("2026-12-31T18:00Z", "2026-12-31T18:00:00Z"),
             ("2026-12-31T18:00:00+01:00", "2026-12-31T17:00:00Z"),
         ];
-        table(moment, &good, &["", "2026-13-01", "2026-02-29", "31.12.2026", "2026-12-31T18:00", "2026", "tomorrow"]);
+        table(
+            moment,
+            &good,
+            &["", "2026-13-01", "2026-02-29", "31.12.2026", "2026-12-31T18:00", "2026", "tomorrow"],
+        );
         assert_eq!(since_s("1970-01-02"), Some(86_400));
         assert_eq!(until_s("1970-01-02"), Some(2 * 86_400));
-        assert_eq!((since_s("1970-01-01T00:01Z"), until_s("1970-01-01T00:01Z")), (Some(60), Some(60)));
+        assert_eq!(
+            (since_s("1970-01-01T00:01Z"), until_s("1970-01-01T00:01Z")),
+            (Some(60), Some(60))
+        );
         assert_eq!(until_s("2024-02-28"), since_s("2024-02-29"));
     }
 
     #[test]
     fn addresses_of_others() {
-        let good = [("127.0.0.1", "127.0.0.1:53"), ("::1", "[::1]:53"), ("10.0.0.1:5353", "10.0.0.1:5353")];
+        let good = [
+            ("127.0.0.1", "127.0.0.1:53"),
+            ("::1", "[::1]:53"),
+            ("10.0.0.1:5353", "10.0.0.1:5353"),
+        ];
         table(resolver, &good, &["", "dns.example", "127.0.0.1:0", "0.0.0.0", "127.1"]);
         table(
             proxy_host,
@@ -242,9 +308,17 @@ mod tests {
 
     #[test]
     fn words_for_people() {
-        table(realm, &[("weir of the office", "weir of the office")], &["", "a\"b", "a\\b", "ä", "a\n"]);
+        table(
+            realm,
+            &[("weir of the office", "weir of the office")],
+            &["", "a\"b", "a\\b", "ä", "a\n"],
+        );
         table(user, &[("ann", "ann"), ("Jörg", "Jörg")], &["", "a:b", "a\n"]);
-        table(pool, &[("pinned", "pinned"), ("per-request", "per-request")], &["shared", "pipelined", "fresh", ""]);
+        table(
+            pool,
+            &[("pinned", "pinned"), ("per-request", "per-request")],
+            &["shared", "pipelined", "fresh", ""],
+        );
         table(file, &[("/etc/weir/users", "/etc/weir/users"), ("users", "users")], &["", "a\nb"]);
         assert!(pool("shared").unwrap_err().contains("would mix"));
     }

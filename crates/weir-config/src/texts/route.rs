@@ -32,7 +32,9 @@ pub(crate) fn value(text: &str) -> Result<String, String> {
 pub(crate) fn field(text: &str) -> Result<String, String> {
     match text {
         _ if !is_token(text) => Err(format!("`{text}` is not a header name")),
-        _ if text.contains('_') => Err(format!("servers read `_` in names as `-`: write {}", text.replace('_', "-"))),
+        _ if text.contains('_') => {
+            Err(format!("servers read `_` in names as `-`: write {}", text.replace('_', "-")))
+        }
         _ => Ok(text.to_owned()),
     }
 }
@@ -50,10 +52,14 @@ fn unknown(name: &str) -> String {
     // `nearest` compares words in the form of options.
     let words = KNOWN.map(|name| name.word().replace('_', "-"));
     match nearest(name, words.iter().map(String::as_str)) {
-        Some(near) => format!("unknown variable `${name}`; did you mean `${}`?", near.replace('-', "_")),
+        Some(near) => {
+            format!("unknown variable `${name}`; did you mean `${}`?", near.replace('-', "_"))
+        }
         None => {
             let all = KNOWN.map(|name| format!("${}", name.word())).join(" ");
-            format!("unknown variable `${name}`; known are {all} and $http_NAME for any request header")
+            format!(
+                "unknown variable `${name}`; known are {all} and $http_NAME for any request header"
+            )
         }
     }
 }
@@ -67,7 +73,9 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
 pub(crate) fn location(text: &str) -> Result<String, String> {
     match Location::compile(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(LocationError::Text(TextError::Template(TemplateError::Unknown(name)))) => Err(unknown(&name)),
+        Err(LocationError::Text(TextError::Template(TemplateError::Unknown(name)))) => {
+            Err(unknown(&name))
+        }
         Err(error) => Err(error.to_string()),
     }
 }
@@ -103,7 +111,9 @@ pub(crate) fn hundredths(text: &str) -> Option<u32> {
 pub(crate) fn percent(text: &str) -> Result<String, String> {
     match hundredths(text) {
         Some(_) => Ok(text.to_owned()),
-        None => Err(format!("`{text}` is not a share: write a number from 0 to 100, such as 5 or 0.25")),
+        None => {
+            Err(format!("`{text}` is not a share: write a number from 0 to 100, such as 5 or 0.25"))
+        }
     }
 }
 

@@ -16,7 +16,11 @@ const INTERFACE_BYTES_MAX: usize = 15;
 /// The name of a network interface, as the kernel accepts it (dev_valid_name).
 pub(crate) fn interface(text: &str) -> Result<String, String> {
     let is_odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
-    if text.is_empty() || text.len() > INTERFACE_BYTES_MAX || [".", ".."].contains(&text) || text.contains(is_odd) {
+    if text.is_empty()
+        || text.len() > INTERFACE_BYTES_MAX
+        || [".", ".."].contains(&text)
+        || text.contains(is_odd)
+    {
         return Err(format!(
             "`{text}` is not the name of a network interface: 1 to {INTERFACE_BYTES_MAX} bytes without spaces, `/` and `:`; `ip link` lists them"
         ));
@@ -57,7 +61,8 @@ pub(crate) fn rate_of(text: &str) -> Option<(u32, u64)> {
 
 /// Statuses, classes and ranges of them, separated by commas.
 pub(crate) fn statuses(text: &str) -> Result<String, String> {
-    let statuses: Result<Vec<String>, String> = text.split(',').map(|status| codes(status.trim())).collect();
+    let statuses: Result<Vec<String>, String> =
+        text.split(',').map(|status| codes(status.trim())).collect();
     Ok(statuses?.join(","))
 }
 
@@ -83,7 +88,9 @@ pub(crate) fn by(text: &str) -> Result<String, String> {
             }
             (Some(Part::Query(_)), Some("")) => return Err(format!("`{word}` has no name")),
             (Some(_), _) => {}
-            (None, _) if *word == "all" => return Err("`all` cannot be combined with other values".to_owned()),
+            (None, _) if *word == "all" => {
+                return Err("`all` cannot be combined with other values".to_owned());
+            }
             (None, _) => {
                 return Err(format!(
                     "`{word}` is not known here: write `client`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME` or `all`"
@@ -116,9 +123,9 @@ fn part(word: &str) -> Option<Part> {
 /// The consequence of exceeding a limit.
 pub(crate) fn over(text: &str) -> Result<String, String> {
     match text {
-        "drop" | "delay" => {
-            Err(format!("`{text}` is not known here: write a status such as 429, `close`, `reset`, `tarpit` or `ban`"))
-        }
+        "drop" | "delay" => Err(format!(
+            "`{text}` is not known here: write a status such as 429, `close`, `reset`, `tarpit` or `ban`"
+        )),
         _ if over_of(text).is_some() => Ok(text.to_owned()),
         _ => Err(format!(
             "`{text}` is not allowed: write a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`"
@@ -187,7 +194,8 @@ mod tests {
         ] {
             let found = by(text).ok();
             assert_eq!(found.as_deref(), expected, "{text}");
-            let parts = expected.map_or(0, |text| if text == "all" { 0 } else { text.split(',').count() });
+            let parts =
+                expected.map_or(0, |text| if text == "all" { 0 } else { text.split(',').count() });
             assert_eq!(found.map_or(0, |text| parts_of(&text).len()), parts, "{text}");
         }
     }

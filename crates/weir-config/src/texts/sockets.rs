@@ -12,8 +12,14 @@ const RATES: [f64; 2] = [8e3, 100e9];
 /// The name of an interface.
 pub(crate) fn device(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
-    if text.is_empty() || text.len() > DEVICE_BYTES_MAX || !text.chars().all(fine) || matches!(text, "." | "..") {
-        return Err(format!("a name must have 1 to {DEVICE_BYTES_MAX} letters, digits or signs, such as eth1"));
+    if text.is_empty()
+        || text.len() > DEVICE_BYTES_MAX
+        || !text.chars().all(fine)
+        || matches!(text, "." | "..")
+    {
+        return Err(format!(
+            "a name must have 1 to {DEVICE_BYTES_MAX} letters, digits or signs, such as eth1"
+        ));
     }
     Ok(text.to_owned())
 }
@@ -28,7 +34,9 @@ pub(crate) fn mark(text: &str) -> Result<String, String> {
     match number {
         Some(0) => Err("0 is not a mark: leave the option out".to_owned()),
         Some(number) => Ok(number.to_string()),
-        None => Err("a mark must be a number from 1 to 4294967295, also written as 0x10".to_owned()),
+        None => {
+            Err("a mark must be a number from 1 to 4294967295, also written as 0x10".to_owned())
+        }
     }
 }
 
@@ -71,13 +79,18 @@ pub(crate) fn dscp(text: &str) -> Result<String, String> {
     let text = text.to_ascii_lowercase();
     match code_point(&text) {
         Some(_) => Ok(text),
-        None => Err("a code point must be a number from 0 to 63, or a name such as ef, af21, cs1 or le".to_owned()),
+        None => {
+            Err("a code point must be a number from 0 to 63, or a name such as ef, af21, cs1 or le"
+                .to_owned())
+        }
     }
 }
 
 /// Returns a rate in bytes a second.
 pub(crate) fn bytes_per_second(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is not a rate: write it like 20Mbit/s, or like 2MiB for bytes a second");
+    let wrong = || {
+        format!("`{text}` is not a rate: write it like 20Mbit/s, or like 2MiB for bytes a second")
+    };
     let rate = text.strip_suffix("/s").unwrap_or(text);
     let Some(amount) = rate.strip_suffix("bit") else {
         let bytes = parse_size(rate).map_err(|_| wrong())?;
@@ -118,26 +131,34 @@ pub(crate) fn asking(text: &str) -> Result<Keepalive, String> {
     }
     let parts: Vec<&str> = text.split(':').collect();
     if text.is_empty() || text == "on" || parts.len() > 3 {
-        return Err("write `off`, or idle time, interval and number of probes, such as 60s:10s:6".to_owned());
+        return Err("write `off`, or idle time, interval and number of probes, such as 60s:10s:6"
+            .to_owned());
     }
     let part = |at: usize| parts.get(at).copied().filter(|part| !part.is_empty());
     let seconds = |at: usize, usual: u16| match part(at) {
         None => Ok(usual),
         Some(part) => match parse_time(part)? {
-            us if us % 1_000_000 != 0 => Err(format!("`{part}`: the kernel counts whole seconds here")),
+            us if us % 1_000_000 != 0 => {
+                Err(format!("`{part}`: the kernel counts whole seconds here"))
+            }
             us => u16::try_from(us / 1_000_000)
                 .ok()
                 .filter(|seconds| (1..=Keepalive::SECONDS_MAX).contains(seconds))
-                .ok_or_else(|| format!("`{part}` is out of range: 1s to {}s", Keepalive::SECONDS_MAX)),
+                .ok_or_else(|| {
+                    format!("`{part}` is out of range: 1s to {}s", Keepalive::SECONDS_MAX)
+                }),
         },
     };
     let (idle_s, interval_s) = (seconds(0, ASKING.0)?, seconds(1, ASKING.1)?);
     let count = |part: &str| {
-        let probes = part.parse().ok().filter(|probes| (1..=Keepalive::PROBES_MAX).contains(probes));
+        let probes =
+            part.parse().ok().filter(|probes| (1..=Keepalive::PROBES_MAX).contains(probes));
         probes.filter(|_| !part.starts_with('+'))
     };
     let probes = part(2).map_or(Some(ASKING.2), count);
-    let probes = probes.ok_or_else(|| format!("the number of probes must be from 1 to {}", Keepalive::PROBES_MAX))?;
+    let probes = probes.ok_or_else(|| {
+        format!("the number of probes must be from 1 to {}", Keepalive::PROBES_MAX)
+    })?;
     Ok(Keepalive::Ask { idle_s, interval_s, probes })
 }
 
@@ -155,7 +176,8 @@ mod tests {
 
     #[test]
     fn texts() {
-        let good = |found: Result<String, String>, wanted: &str| assert_eq!(found.as_deref(), Ok(wanted));
+        let good =
+            |found: Result<String, String>, wanted: &str| assert_eq!(found.as_deref(), Ok(wanted));
         good(device("eth1.7@x"), "eth1.7@x");
         good(mark("7"), "7");
         good(mark("0x10"), "16");
@@ -221,7 +243,18 @@ mod tests {
         ] {
             assert_eq!(bytes_per_second(text), Ok(bytes), "{text}");
         }
-        for text in ["", "bit", "Mbit/s", "-1Mbit/s", "1e9bit/s", "20MB/s", "7kbit/s", "101Gbit/s", "20M", "nanbit"] {
+        for text in [
+            "",
+            "bit",
+            "Mbit/s",
+            "-1Mbit/s",
+            "1e9bit/s",
+            "20MB/s",
+            "7kbit/s",
+            "101Gbit/s",
+            "20M",
+            "nanbit",
+        ] {
             assert!(bytes_per_second(text).is_err(), "{text}");
         }
     }

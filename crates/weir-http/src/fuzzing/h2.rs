@@ -8,7 +8,9 @@ use crate::h2::client::{self, Client, Windows};
 use crate::h2::frame::{self, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind};
 use crate::h2::hpack::{Decoder, encode};
 use crate::h2::{Additions, Blocked, Event, Heads, Limits, Mux, Outgoing, PREFACE, Turn};
-use crate::{Fields, Framing, ReplyParts, RequestBody, RequestEdits, Trailers, encode_request, parse_request};
+use crate::{
+    Fields, Framing, ReplyParts, RequestBody, RequestEdits, Trailers, encode_request, parse_request,
+};
 
 /// Body of each response in bytes: more than a frame, less than a window.
 const ANSWER_BYTES: usize = 20_000;
@@ -113,7 +115,9 @@ impl Listener {
                 }
                 _ => Told::Data(stream, bytes.to_vec(), end),
             },
-            Event::Reset { stream, code, by_client, .. } => Told::Reset(stream, code.number(), by_client),
+            Event::Reset { stream, code, by_client, .. } => {
+                Told::Reset(stream, code.number(), by_client)
+            }
             Event::Leaving { code } => Told::Leaving(code.number()),
         };
         self.told.push(told);
@@ -164,7 +168,9 @@ fn check_frames(mut bytes: &[u8]) {
             Kind::Headers | Kind::Continuation => {
                 block.extend_from_slice(payload);
                 if head.has(frame::END_HEADERS) {
-                    decoder.decode(&block, &mut Vec::new(), |_, _| true).expect("a block that can be read");
+                    decoder
+                        .decode(&block, &mut Vec::new(), |_, _| true)
+                        .expect("a block that can be read");
                     block.clear();
                 }
             }
@@ -179,7 +185,12 @@ fn check_frames(mut bytes: &[u8]) {
 /// it has the same result, in events and in frames.
 pub fn connection(data: &[u8]) {
     let tight = Limits {
-        head: crate::Limits { line_bytes_max: 60, head_bytes_max: 400, fields_max: 5, ..crate::Limits::default() },
+        head: crate::Limits {
+            line_bytes_max: 60,
+            head_bytes_max: 400,
+            fields_max: 5,
+            ..crate::Limits::default()
+        },
         streams_max: 3,
         window_bytes: 16_384,
         connection_window_bytes: 65_536,
@@ -201,7 +212,11 @@ pub fn connection(data: &[u8]) {
         if has_reset(data) {
             // A stream that is reset in the same piece is not reported: pieces without the whole
             // head of a frame cannot contain a reset.
-            assert_eq!(run(&input.chunks(HEAD_BYTES - 1).collect::<Vec<_>>()), single, "in small pieces");
+            assert_eq!(
+                run(&input.chunks(HEAD_BYTES - 1).collect::<Vec<_>>()),
+                single,
+                "in small pieces"
+            );
             continue;
         }
         assert_eq!(single, whole, "byte by byte");
@@ -328,7 +343,9 @@ pub fn forwarded(list: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
     input.extend(block);
     let (limits, mut heads) = (Limits::default(), Heads::default());
     let (mut mux, mut turn) = (Mux::new(&limits), Turn::new(&input, 0, &limits));
-    let Ok(Some(Event::Request { request, .. })) = mux.read(&mut turn, &mut heads) else { return None };
+    let Ok(Some(Event::Request { request, .. })) = mux.read(&mut turn, &mut heads) else {
+        return None;
+    };
     let (head, text) = (request.head, request.text);
     let (framing, bytes) = match head.body {
         RequestBody::Open => (Framing::None, 0),
@@ -400,7 +417,9 @@ enum Heard {
 /// Checks a server's side of a connection: whole, byte by byte and in two pieces it has the same
 /// result for a client with three requests under way, in events and in frames.
 pub fn answers(data: &[u8]) {
-    for windows in [Windows::OPEN, Windows { stream: 50, connection: 65_535, gives_back: true }, Windows::SHUT] {
+    for windows in
+        [Windows::OPEN, Windows { stream: 50, connection: 65_535, gives_back: true }, Windows::SHUT]
+    {
         let run = |pieces: &[&[u8]]| {
             let mut client = Client::new(windows);
             let (none, content): (Arc<[u8]>, Arc<[u8]>) = ([].into(), [b'x'; 70_000].into());
@@ -433,7 +452,9 @@ fn hear(client: &mut Client, piece: &[u8], heard: &mut Vec<Heard>) -> bool {
                 assert_eq!(at, piece.len());
                 return true;
             }
-            Ok(Some(client::Event::Head { stream, status, end })) => Heard::Head(stream, status, end),
+            Ok(Some(client::Event::Head { stream, status, end })) => {
+                Heard::Head(stream, status, end)
+            }
             Ok(Some(client::Event::Data { stream, bytes, end })) => match heard.last_mut() {
                 Some(Heard::Data(of, before, ended @ false)) if *of == stream => {
                     before.extend_from_slice(bytes);
@@ -464,7 +485,8 @@ pub fn answer_seeds() -> Vec<Vec<u8>> {
     };
     let settings = put(Kind::Settings, 0, 0, &[]);
     let large = put(Kind::Settings, 0, 0, &[0, 4, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2]);
-    let ok = |stream, flags, more: &[u8]| put(Kind::Headers, flags, stream, &[b"\x88", more].concat());
+    let ok =
+        |stream, flags, more: &[u8]| put(Kind::Headers, flags, stream, &[b"\x88", more].concat());
     let frames: Vec<Vec<Vec<u8>>> = vec![
         vec![
             settings.clone(),
@@ -473,7 +495,12 @@ pub fn answer_seeds() -> Vec<Vec<u8>> {
             put(Kind::Data, 9, 1, b"\x01de\0"),
             ok(3, 5, b"\x0f\x0d\x015"),
         ],
-        vec![large, put(Kind::WindowUpdate, 0, 0, &[0, 1, 0, 0]), put(Kind::Ping, 0, 0, b"12345678"), ok(5, 5, b"")],
+        vec![
+            large,
+            put(Kind::WindowUpdate, 0, 0, &[0, 1, 0, 0]),
+            put(Kind::Ping, 0, 0, b"12345678"),
+            ok(5, 5, b""),
+        ],
         vec![
             settings.clone(),
             put(Kind::Headers, 4, 1, b"\x08\x03103"),
@@ -526,7 +553,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let field = b"\x40\x03x-a\x05value\x40\x06cookie\x03a=1\x40\x06cookie\x03b=2";
     let frames: Vec<Vec<Vec<u8>>> = vec![
         vec![request(1, 5, b""), request(3, 5, field), request(5, 5, &[0xbe, 0xbf, 0xc0])],
-        vec![request(1, 4, b"\x0f\x0d\x015"), put(Kind::Data, 0, 1, b"abc"), put(Kind::Data, 9, 1, b"\x01de\0")],
+        vec![
+            request(1, 4, b"\x0f\x0d\x015"),
+            put(Kind::Data, 0, 1, b"abc"),
+            put(Kind::Data, 9, 1, b"\x01de\0"),
+        ],
         vec![
             put(Kind::Headers, 1, 1, b"\x82\x86"),
             put(Kind::Continuation, 0, 1, b"\x84"),
@@ -567,7 +598,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
             request(5, 5, b"\x00\x06expect\x01x"),
             put(Kind::Unknown(80), 0, 0, b"x"),
         ],
-        vec![put(Kind::Headers, 5, 1, &[&get(b"")[..], &[0x40, 1, b'n', 90], &[b'v'; 90], &[0xbe; 20]].concat())],
+        vec![put(
+            Kind::Headers,
+            5,
+            1,
+            &[&get(b"")[..], &[0x40, 1, b'n', 90], &[b'v'; 90], &[0xbe; 20]].concat(),
+        )],
     ];
     frames.into_iter().map(|frames| [settings.clone(), frames.concat()].concat()).collect()
 }

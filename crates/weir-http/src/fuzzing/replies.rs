@@ -38,7 +38,13 @@ impl Heard {
     }
 
     /// Reads on until `end`. False: the stream can't be read further.
-    fn read(&mut self, reader: &mut ReplyReader, data: &[u8], context: ReplyContext, fields: &mut Fields) -> bool {
+    fn read(
+        &mut self,
+        reader: &mut ReplyReader,
+        data: &[u8],
+        context: ReplyContext,
+        fields: &mut Fields,
+    ) -> bool {
         let limits = Limits::default();
         let mut at = 0;
         loop {
@@ -102,7 +108,9 @@ pub fn read_replies(
 pub fn replies(data: &[u8]) {
     for context in [ReplyContext { head: false }, ReplyContext { head: true }] {
         for (reader, judges) in [(ReplyReader::default(), false), (ReplyReader::judging(), true)] {
-            let read = |ends: &mut dyn Iterator<Item = usize>| read_replies(data, reader.clone(), context, ends);
+            let read = |ends: &mut dyn Iterator<Item = usize>| {
+                read_replies(data, reader.clone(), context, ends)
+            };
             let whole = read(&mut [data.len()].into_iter());
             check_same(&read(&mut (1..=data.len())), &whole, judges, data);
             for cut in cuts(data.len()).step_by(4) {
@@ -119,7 +127,9 @@ fn check_same(pieces: &Heard, whole: &Heard, judges: bool, data: &[u8]) {
         Some((Found::Fault(_), before)) if !judges && pieces.found == before => {}
         // The number of bytes consumed before a fault in the middle of a chunk's head is
         // irrelevant.
-        Some((Found::Fault(_), _)) => assert_eq!(pieces.found, whole.found, "{}", data.escape_ascii()),
+        Some((Found::Fault(_), _)) => {
+            assert_eq!(pieces.found, whole.found, "{}", data.escape_ascii())
+        }
         _ => assert_eq!(pieces, whole, "{}", data.escape_ascii()),
     }
 }

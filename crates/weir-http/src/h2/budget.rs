@@ -128,7 +128,10 @@ impl Budget {
     /// The budget is used up.
     pub(super) fn spend(&mut self, cost: Cost, now_us: u64) -> Result<(), Failure> {
         self.earn_by_time(now_us);
-        self.chatter = self.chatter.checked_sub(cost as u32).ok_or(calm("too many frames that bring nothing"))?;
+        self.chatter = self
+            .chatter
+            .checked_sub(cost as u32)
+            .ok_or(calm("too many frames that bring nothing"))?;
         Ok(())
     }
 
@@ -259,7 +262,8 @@ mod tests {
 
     #[test]
     fn chatter() {
-        let spent = |budget: &mut Budget, cost| (0..).position(|_| budget.spend(cost, 5_000_000).is_err());
+        let spent =
+            |budget: &mut Budget, cost| (0..).position(|_| budget.spend(cost, 5_000_000).is_err());
         assert_eq!(spent(&mut Budget::default(), Cost::Small), Some(1000));
         assert_eq!(spent(&mut Budget::default(), Cost::Large), Some(100));
         let mut budget = Budget::default();

@@ -47,7 +47,8 @@ impl Windows {
     /// Windows of a client that accepts everything at once: 1 MiB a response, 16 MiB a connection.
     pub const OPEN: Windows = Windows { stream: 1 << 20, connection: 16 << 20, gives_back: true };
     /// Windows of a client that accepts no body at all.
-    pub const SHUT: Windows = Windows { stream: 0, connection: WINDOW_INITIAL as u32, gives_back: false };
+    pub const SHUT: Windows =
+        Windows { stream: 0, connection: WINDOW_INITIAL as u32, gives_back: false };
 }
 
 /// A request.
@@ -163,7 +164,10 @@ impl Client {
             ..windows
         };
         let mut out = PREFACE.to_vec();
-        frame::put_settings(&mut out, &[(Setting::EnablePush, 0), (Setting::InitialWindowSize, windows.stream)]);
+        frame::put_settings(
+            &mut out,
+            &[(Setting::EnablePush, 0), (Setting::InitialWindowSize, windows.stream)],
+        );
         frame::put_window_update(&mut out, 0, windows.connection - WINDOW_INITIAL as u32);
         Client {
             reader: Reader::default(),
@@ -277,14 +281,23 @@ impl Client {
         }
         for stream in &mut self.streams {
             while stream.sent < stream.content.len() && self.out.len() < OUT_BYTES_MAX {
-                let allowed = self.room.min(self.room_initial + stream.credit).clamp(0, i64::from(FRAME_BYTES_MAX));
+                let allowed = self
+                    .room
+                    .min(self.room_initial + stream.credit)
+                    .clamp(0, i64::from(FRAME_BYTES_MAX));
                 let rest = &stream.content[stream.sent..];
                 let piece = &rest[..rest.len().min(allowed as usize)];
                 if piece.is_empty() {
                     break;
                 }
                 let ends = piece.len() == rest.len();
-                frame::put_head(&mut self.out, Kind::Data, if ends { END_STREAM } else { 0 }, stream.id, piece.len());
+                frame::put_head(
+                    &mut self.out,
+                    Kind::Data,
+                    if ends { END_STREAM } else { 0 },
+                    stream.id,
+                    piece.len(),
+                );
                 self.out.extend_from_slice(piece);
                 stream.sent += piece.len();
                 stream.credit -= piece.len() as i64;

@@ -110,7 +110,8 @@ impl FrameHead {
 
     /// As bytes.
     pub fn bytes(&self) -> [u8; HEAD_BYTES] {
-        let ([_, l0, l1, l2], [s0, s1, s2, s3]) = (self.length.to_be_bytes(), self.stream.to_be_bytes());
+        let ([_, l0, l1, l2], [s0, s1, s2, s3]) =
+            (self.length.to_be_bytes(), self.stream.to_be_bytes());
         [l0, l1, l2, self.kind.number(), self.flags, s0, s1, s2, s3]
     }
 
@@ -139,7 +140,9 @@ impl FrameHead {
             Kind::RstStream => (on_stream, self.length == 4),
             Kind::Settings if self.has(ACK) => (!on_stream, self.length == 0),
             Kind::Settings => (!on_stream, self.length.is_multiple_of(6)),
-            Kind::PushPromise => return fault(protocol, "a push, which clients can't and servers may not"),
+            Kind::PushPromise => {
+                return fault(protocol, "a push, which clients can't and servers may not");
+            }
             Kind::Ping => (!on_stream, self.length == 8),
             Kind::Goaway => (!on_stream, self.length >= 8),
             Kind::WindowUpdate => (true, self.length == 4),
@@ -218,7 +221,10 @@ impl Setting {
 
 /// Returns the part of a header block in the payload of HEADERS, and whether the stream depends on
 /// itself in the priority of RFC 7540 that may precede it (RFC 9113 §6.2).
-pub(super) fn fragment<'a>(frame: &FrameHead, payload: &'a [u8]) -> Result<(&'a [u8], bool), Failure> {
+pub(super) fn fragment<'a>(
+    frame: &FrameHead,
+    payload: &'a [u8],
+) -> Result<(&'a [u8], bool), Failure> {
     let (mut rest, mut padding, mut odd) = (payload, 0, false);
     let short = Failure { code: Code::FrameSizeError, why: "HEADERS are too short" };
     if frame.has(PADDED) {
@@ -231,7 +237,8 @@ pub(super) fn fragment<'a>(frame: &FrameHead, payload: &'a [u8]) -> Result<(&'a 
         rest = behind.get(1..).ok_or(short)?;
     }
     let length = rest.len().checked_sub(padding);
-    let length = length.ok_or(Failure { code: Code::ProtocolError, why: "more padding than there is frame" })?;
+    let length = length
+        .ok_or(Failure { code: Code::ProtocolError, why: "more padding than there is frame" })?;
     Ok((&rest[..length], odd))
 }
 
@@ -312,7 +319,12 @@ mod tests {
     #[test]
     fn heads_read_back() {
         for kind in 0..=255u8 {
-            let head = FrameHead { length: 0x01_02_03, kind: Kind::of(kind), flags: 0xa5, stream: 0x7a0b_0c0d };
+            let head = FrameHead {
+                length: 0x01_02_03,
+                kind: Kind::of(kind),
+                flags: 0xa5,
+                stream: 0x7a0b_0c0d,
+            };
             assert_eq!(head.kind.number(), kind);
             assert_eq!(FrameHead::parse(&head.bytes()), head);
         }
@@ -353,7 +365,8 @@ mod tests {
             ("RFC 9218 7.1", Kind::PriorityUpdate, 0, 0, 3, size),
         ];
         for (section, kind, flags, stream, length, expected) in rows {
-            let found = FrameHead { length, kind, flags, stream }.check().err().map(|failure| failure.code);
+            let found =
+                FrameHead { length, kind, flags, stream }.check().err().map(|failure| failure.code);
             assert_eq!(found, expected, "{section}: {kind:?} of {length} on {stream}");
         }
     }
@@ -361,7 +374,10 @@ mod tests {
     #[test]
     fn what_we_write() {
         let mut out = Vec::new();
-        put_settings(&mut out, &[(Setting::InitialWindowSize, 65_536), (Setting::NoRfc7540Priorities, 1)]);
+        put_settings(
+            &mut out,
+            &[(Setting::InitialWindowSize, 65_536), (Setting::NoRfc7540Priorities, 1)],
+        );
         assert_eq!(out, [0, 0, 12, 4, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0, 9, 0, 0, 0, 1]);
         let read: Vec<_> = settings(&out[9..]).collect();
         assert_eq!(read, [(Setting::InitialWindowSize, 65_536), (Setting::NoRfc7540Priorities, 1)]);

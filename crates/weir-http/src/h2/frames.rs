@@ -19,7 +19,9 @@ impl Reading<'_, '_> {
         let head = self.mux.reader.frame;
         match head.kind {
             Kind::RstStream => return self.take_reset(head.stream, first_number(payload)),
-            Kind::WindowUpdate => return self.take_window_update(head.stream, first_number(payload)),
+            Kind::WindowUpdate => {
+                return self.take_window_update(head.stream, first_number(payload));
+            }
             Kind::Priority => return self.take_priority(head.stream, payload),
             Kind::Settings if head.has(ACK) => self.take_settings_ack()?,
             Kind::Settings => self.take_settings(payload)?,
@@ -35,7 +37,11 @@ impl Reading<'_, '_> {
                 return Ok(Some(Step::Leaving { code }));
             }
             Kind::PriorityUpdate => self.take_priority_update(payload)?,
-            Kind::Data | Kind::Headers | Kind::PushPromise | Kind::Continuation | Kind::Unknown(_) => {}
+            Kind::Data
+            | Kind::Headers
+            | Kind::PushPromise
+            | Kind::Continuation
+            | Kind::Unknown(_) => {}
         }
         Ok(None)
     }
@@ -69,7 +75,10 @@ impl Reading<'_, '_> {
             }
             self.mux.sending.window += increment;
             if self.mux.sending.window > WINDOW_MAX {
-                return Err(Failure { code: Code::FlowControlError, why: "the connection's window is too large" });
+                return Err(Failure {
+                    code: Code::FlowControlError,
+                    why: "the connection's window is too large",
+                });
             }
             return Ok(None);
         }
@@ -90,9 +99,8 @@ impl Reading<'_, '_> {
         self.chatter(Cost::Small)?;
         self.mux.glitch(Glitch::Priority);
         let fault = match payload.first_chunk() {
-            Some(&parent) if payload.len() == 5 => {
-                (frame::number31(parent) == id).then_some((Code::ProtocolError, "a stream depends on itself"))
-            }
+            Some(&parent) if payload.len() == 5 => (frame::number31(parent) == id)
+                .then_some((Code::ProtocolError, "a stream depends on itself")),
             _ => Some((Code::FrameSizeError, "PRIORITY has the wrong length")),
         };
         match fault {
@@ -109,7 +117,10 @@ impl Reading<'_, '_> {
         let Some((id, value)) = payload.split_first_chunk() else { return Ok(()) };
         let id = frame::number31(*id);
         if id.is_multiple_of(2) {
-            return Err(Failure { code: Code::ProtocolError, why: "PRIORITY_UPDATE for no stream of requests" });
+            return Err(Failure {
+                code: Code::ProtocolError,
+                why: "PRIORITY_UPDATE for no stream of requests",
+            });
         }
         if let Some(stream) = self.mux.streams.find_mut(id) {
             stream.priority = Priority::parse(value);
@@ -146,7 +157,10 @@ impl Reading<'_, '_> {
     fn move_windows(&mut self, initial: i64) -> Result<(), Failure> {
         let overflows = |stream: &Stream| initial + stream.credit > WINDOW_MAX;
         if self.mux.streams.iter().any(overflows) {
-            return Err(Failure { code: Code::FlowControlError, why: "SETTINGS make a window too large" });
+            return Err(Failure {
+                code: Code::FlowControlError,
+                why: "SETTINGS make a window too large",
+            });
         }
         if initial < self.mux.sending.stream_initial && !self.mux.streams.is_empty() {
             self.mux.glitch(Glitch::WindowShrunk);
@@ -158,7 +172,8 @@ impl Reading<'_, '_> {
     /// Our settings apply from here on: streams that began with the default get what was announced.
     fn take_settings_ack(&mut self) -> Result<(), Failure> {
         let announced = i64::from(self.mux.receiving.stream_full);
-        let moved = announced - std::mem::replace(&mut self.mux.receiving.stream_initial, announced);
+        let moved =
+            announced - std::mem::replace(&mut self.mux.receiving.stream_initial, announced);
         if moved == 0 {
             return self.chatter(Cost::Large);
         }
@@ -186,7 +201,11 @@ impl Reading<'_, '_> {
     /// RFC 9113 §5.1: the stream was never opened.
     pub(super) fn not_idle(&self, id: u32) -> Result<(), Failure> {
         let idle = id > self.mux.last || id.is_multiple_of(2);
-        if idle { Err(Failure { code: Code::ProtocolError, why: "a frame for a stream that is idle" }) } else { Ok(()) }
+        if idle {
+            Err(Failure { code: Code::ProtocolError, why: "a frame for a stream that is idle" })
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether frames on a closed stream are ignored: weir has closed it, or announced that it is
@@ -206,7 +225,10 @@ impl Reading<'_, '_> {
         self.note_chatter(|budget, now_us| budget.spend(cost, now_us))
     }
 
-    fn note_chatter(&mut self, spend: impl FnOnce(&mut Budget, u64) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn note_chatter(
+        &mut self,
+        spend: impl FnOnce(&mut Budget, u64) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let spent = spend(&mut self.mux.budget, self.turn.now_us);
         if spent.is_err() {
             self.mux.glitch(Glitch::Chatter);

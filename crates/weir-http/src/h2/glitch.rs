@@ -70,7 +70,11 @@ impl Glitches {
 
     /// Returns those that happened, with how often.
     pub fn iter(&self) -> impl Iterator<Item = (Glitch, u16)> {
-        Glitch::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0).map(|(kind, count)| (*kind, count))
+        Glitch::ALL
+            .iter()
+            .zip(self.counts)
+            .filter(|(_, count)| *count > 0)
+            .map(|(kind, count)| (*kind, count))
     }
 
     pub(super) fn add(&mut self, kind: Glitch) {

@@ -97,7 +97,9 @@ mod tests {
 
     #[test]
     fn windows_double_up_to_the_largest() {
-        for (first, steps) in [(65_536, vec![65_536, 131_072, 262_144, 524_288]), (400_000, vec![400_000, 248_576])] {
+        for (first, steps) in
+            [(65_536, vec![65_536, 131_072, 262_144, 524_288]), (400_000, vec![400_000, 248_576])]
+        {
             let mut growth = Growth::new(&Arc::default());
             let (mut full, mut found) = (first, Vec::new());
             loop {

@@ -147,7 +147,8 @@ impl Heads {
         let bytes_max = limits.head.head_max().saturating_mul(LIST_FACTOR);
         decoder.decode(block, &mut self.scratch, |name, value| {
             bytes += name.len() + value.len() + FIELD_BYTES;
-            well_formed &= check_field(name, trim(value)).is_ok() && !classify(name).is_in(CONNECTION);
+            well_formed &=
+                check_field(name, trim(value)).is_ok() && !classify(name).is_in(CONNECTION);
             bytes <= bytes_max
         })?;
         Ok(well_formed)
@@ -155,7 +156,10 @@ impl Heads {
 
     /// Bytes of memory that it has.
     pub fn memory(&self) -> usize {
-        let bytes = self.text.capacity() + self.pseudo.capacity() + self.cookie.capacity() + self.scratch.capacity();
+        let bytes = self.text.capacity()
+            + self.pseudo.capacity()
+            + self.cookie.capacity()
+            + self.scratch.capacity();
         bytes + self.doomed.capacity() * size_of::<u32>() + self.fields.len() * size_of::<Field>()
     }
 }
@@ -164,7 +168,9 @@ impl Heads {
 /// a value has no control bytes (RFC 9113 §8.2.1, RFC 9110 §5.5).
 #[inline]
 fn check_field(name: &[u8], value: &[u8]) -> Result<(), RequestError> {
-    let is_name = !name.is_empty() && token_faults(name) & NOT_TOKEN == 0 && !name.iter().any(u8::is_ascii_uppercase);
+    let is_name = !name.is_empty()
+        && token_faults(name) & NOT_TOKEN == 0
+        && !name.iter().any(u8::is_ascii_uppercase);
     if is_name && value_end(value, 0) == value.len() { Ok(()) } else { Err(field_fault(name)) }
 }
 
@@ -174,7 +180,9 @@ fn field_fault(name: &[u8]) -> RequestError {
     let fault = match name {
         b"" => SyntaxError::NameEmpty,
         _ if name.iter().any(|&byte| is_blank(byte)) => SyntaxError::NameSpaced,
-        _ if token_faults(name) & NOT_TOKEN != 0 || name.iter().any(u8::is_ascii_uppercase) => SyntaxError::NameInvalid,
+        _ if token_faults(name) & NOT_TOKEN != 0 || name.iter().any(u8::is_ascii_uppercase) => {
+            SyntaxError::NameInvalid
+        }
         _ => SyntaxError::ControlByte,
     };
     fault.into()
@@ -270,13 +278,15 @@ impl List<'_> {
             (false, Some(_), Some(path), _) => path.of(self.pseudo),
             _ => return Err(RequestError::PseudoField),
         };
-        let is_path = target.first() == Some(&b'/') || target == b"*" && self.head.method == Method::Options;
+        let is_path =
+            target.first() == Some(&b'/') || target == b"*" && self.head.method == Method::Options;
         if !connect && !is_path {
             return Err(RequestError::TargetForm);
         }
         let fault = line_fault(method, target, self.limits);
         let scheme = self.scheme.map_or(&b"http"[..], |scheme| scheme.of(self.pseudo));
-        let known = [b"http".as_slice(), b"https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        let known =
+            [b"http".as_slice(), b"https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
         let fault = fault.or((!known).then_some(RequestError::TargetForm));
         if let Some(fault) = fault {
             self.refuse(fault);
@@ -319,7 +329,9 @@ impl List<'_> {
                     return if is_same { Ok(()) } else { Err(RequestError::HostDiffers) };
                 }
             }
-            FieldName::Te if !value.eq_ignore_ascii_case(b"trailers") => return Err(RequestError::ConnectionField),
+            FieldName::Te if !value.eq_ignore_ascii_case(b"trailers") => {
+                return Err(RequestError::ConnectionField);
+            }
             _ if known.is_in(CONNECTION) => return Err(RequestError::ConnectionField),
             _ => {}
         }
@@ -353,7 +365,9 @@ impl List<'_> {
         if !self.begun && self.malformed.is_none() {
             self.begin();
         }
-        if let Some(error) = self.malformed.filter(|_| self.refused != Some(SyntaxError::HeadTooLarge.into())) {
+        if let Some(error) =
+            self.malformed.filter(|_| self.refused != Some(SyntaxError::HeadTooLarge.into()))
+        {
             return Outcome::Malformed(error);
         }
         if let Some(error) = self.refused {
@@ -400,7 +414,14 @@ fn line_fault(method: &[u8], target: &[u8], limits: &crate::Limits) -> Option<Re
 
 /// Appends a line and its field.
 #[inline]
-fn put(text: &mut Vec<u8>, fields: &mut Fields, name: &[u8], value: &[u8], known: FieldName, underscore: bool) {
+fn put(
+    text: &mut Vec<u8>,
+    fields: &mut Fields,
+    name: &[u8],
+    value: &[u8],
+    known: FieldName,
+    underscore: bool,
+) {
     let start = text.len();
     text.extend_from_slice(name);
     text.extend_from_slice(b": ");

@@ -106,13 +106,17 @@ impl Mux {
     /// Makes a connection whose first bytes are [`PREFACE`](super::PREFACE). Our settings are among
     /// the bytes to send at once.
     pub fn new(limits: &Limits) -> Mux {
-        let window_full = limits.connection_window_bytes.clamp(WINDOW_INITIAL as u32 + 1, WINDOW_MAX as u32);
+        let window_full =
+            limits.connection_window_bytes.clamp(WINDOW_INITIAL as u32 + 1, WINDOW_MAX as u32);
         let stream_full = limits.window_bytes.clamp(1, WINDOW_MAX as u32);
         let mut out = Vec::with_capacity(64);
         let settings = [
             (Setting::MaxConcurrentStreams, limits.streams_max),
             (Setting::InitialWindowSize, stream_full),
-            (Setting::MaxHeaderListSize, u32::try_from(limits.head.head_bytes_max).unwrap_or(u32::MAX)),
+            (
+                Setting::MaxHeaderListSize,
+                u32::try_from(limits.head.head_bytes_max).unwrap_or(u32::MAX),
+            ),
             (Setting::NoRfc7540Priorities, 1),
         ];
         frame::put_settings(&mut out, &settings);
@@ -243,7 +247,8 @@ impl Mux {
         if let Some(until_us) = self.budget.blocked_until() {
             return Some(Blocked::Until(until_us));
         }
-        let full = self.streams.len() as u32 + self.lingering >= self.streams_max && self.lingering > 0;
+        let full =
+            self.streams.len() as u32 + self.lingering >= self.streams_max && self.lingering > 0;
         (full && self.opens_stream()).then_some(Blocked::InFlight)
     }
 
@@ -383,6 +388,8 @@ impl Mux {
 
     /// The frame whose payload is to be read opens a stream.
     fn opens_stream(&self) -> bool {
-        self.reader.pending().is_some_and(|head| head.kind == Kind::Headers && head.stream > self.last)
+        self.reader
+            .pending()
+            .is_some_and(|head| head.kind == Kind::Headers && head.stream > self.last)
     }
 }

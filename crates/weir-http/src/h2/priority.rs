@@ -52,7 +52,11 @@ mod tests {
             ("u=-1,, u, i=1, u=10", 3, false),
             ("u=2;x=1, foo=\"bar\", i;y", 2, true),
         ] {
-            assert_eq!(Priority::parse(value.as_bytes()), Priority { urgency, incremental }, "{value}");
+            assert_eq!(
+                Priority::parse(value.as_bytes()),
+                Priority { urgency, incremental },
+                "{value}"
+            );
         }
     }
 }

@@ -168,8 +168,12 @@ impl Mux {
             }
             Step::Refused { stream, error } => Event::Refused { stream, error, line: heads.line() },
             Step::Broken { stream, tag, error } => Event::Broken { stream, tag, error },
-            Step::Data { stream, tag, from, to, end } => Event::Data { stream, tag, bytes: &input[from..to], end },
-            Step::Reset { stream, tag, code, by_client } => Event::Reset { stream, tag, code, by_client },
+            Step::Data { stream, tag, from, to, end } => {
+                Event::Data { stream, tag, bytes: &input[from..to], end }
+            }
+            Step::Reset { stream, tag, code, by_client } => {
+                Event::Reset { stream, tag, code, by_client }
+            }
             Step::Leaving { code } => Event::Leaving { code },
         }))
     }

@@ -9,7 +9,9 @@
 use super::budget::Cost;
 use super::error::{Code, Failure};
 use super::event::Turn;
-use super::frame::{self, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind, PADDED};
+use super::frame::{
+    self, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind, PADDED,
+};
 use super::glitch::Glitch;
 use super::heads::{Heads, Outcome};
 use super::hpack::HpackError;
@@ -38,7 +40,10 @@ impl Reading<'_, '_> {
     pub(super) fn take_headers(&mut self, payload: &[u8]) -> Result<Option<Step>, Failure> {
         let frame = self.mux.reader.frame;
         if frame.stream.is_multiple_of(2) {
-            return Err(Failure { code: Code::ProtocolError, why: "a client's stream has an even number" });
+            return Err(Failure {
+                code: Code::ProtocolError,
+                why: "a client's stream has an even number",
+            });
         }
         let (bytes, odd_priority) = frame::fragment(&frame, payload)?;
         let (stream, end_stream) = (frame.stream, frame.has(END_STREAM));
@@ -51,7 +56,8 @@ impl Reading<'_, '_> {
         self.mux.glitch(Glitch::Continuation);
         self.mux.block = bytes.to_vec();
         let gathered = self.mux.block.len();
-        self.mux.reader.open_block = Some(OpenBlock { stream, end_stream, odd_priority, frames: 0, gathered });
+        self.mux.reader.open_block =
+            Some(OpenBlock { stream, end_stream, odd_priority, frames: 0, gathered });
         self.block_fits(self.turn.limits)?;
         Ok(None)
     }
@@ -65,7 +71,10 @@ impl Reading<'_, '_> {
         let Some(block) = &mut self.mux.reader.open_block else { return Ok(()) };
         block.frames += 1;
         if block.frames > CONTINUATIONS_MAX {
-            return Err(Failure { code: Code::EnhanceYourCalm, why: "a header block in too many frames" });
+            return Err(Failure {
+                code: Code::EnhanceYourCalm,
+                why: "a header block in too many frames",
+            });
         }
         Ok(())
     }
@@ -89,7 +98,10 @@ impl Reading<'_, '_> {
     fn block_fits(&self, limits: &Limits) -> Result<(), Failure> {
         let bytes_max = limits.head.head_max().max(FRAME_BYTES_MAX as usize);
         if self.mux.block.len() > bytes_max {
-            return Err(Failure { code: Code::EnhanceYourCalm, why: "a header block is too large" });
+            return Err(Failure {
+                code: Code::EnhanceYourCalm,
+                why: "a header block is too large",
+            });
         }
         Ok(())
     }
@@ -100,12 +112,15 @@ impl Reading<'_, '_> {
         if id > self.mux.last {
             return self.take_request(block);
         }
-        let well_formed =
-            self.heads.trailers(&mut self.mux.decoder, block.bytes, self.turn.limits).map_err(unreadable)?;
+        let well_formed = self
+            .heads
+            .trailers(&mut self.mux.decoder, block.bytes, self.turn.limits)
+            .map_err(unreadable)?;
         let Some(stream) = self.mux.streams.find(id) else {
             self.closed_stream()?;
             let passes = self.passes_over(id);
-            let failure = Failure { code: Code::StreamClosed, why: "HEADERS for a stream that is closed" };
+            let failure =
+                Failure { code: Code::StreamClosed, why: "HEADERS for a stream that is closed" };
             return if passes { Ok(None) } else { Err(failure) };
         };
         if stream.received {
@@ -129,8 +144,10 @@ impl Reading<'_, '_> {
         let (id, end) = (block.stream, block.end_stream);
         self.mux.last = id;
         self.mux.opened += 1;
-        let outcome =
-            self.heads.request(&mut self.mux.decoder, block.bytes, end, self.turn.limits).map_err(unreadable)?;
+        let outcome = self
+            .heads
+            .request(&mut self.mux.decoder, block.bytes, end, self.turn.limits)
+            .map_err(unreadable)?;
         if self.is_left(id) {
             self.closed_stream()?;
             return Ok(None);
@@ -196,7 +213,10 @@ impl Reading<'_, '_> {
         self.mux.reader.data = Data::Dropped;
         self.mux.receiving.window -= i64::from(bytes);
         if self.mux.receiving.window < 0 {
-            return Err(Failure { code: Code::FlowControlError, why: "more DATA than the connection's window" });
+            return Err(Failure {
+                code: Code::FlowControlError,
+                why: "more DATA than the connection's window",
+            });
         }
         self.mux.give_back_connection();
         if bytes == 0 && frame.has(PADDED) {
@@ -218,7 +238,10 @@ impl Reading<'_, '_> {
                 }
                 return Ok(None);
             }
-            return Err(Failure { code: Code::StreamClosed, why: "DATA for a stream that is closed" });
+            return Err(Failure {
+                code: Code::StreamClosed,
+                why: "DATA for a stream that is closed",
+            });
         };
         if stream.received {
             return self.stream_error(id, Code::StreamClosed);
@@ -253,7 +276,12 @@ impl Reading<'_, '_> {
 
     /// The body of a request does not match its head, which its client pays for. It gets a response
     /// if none has begun. `end`: no more of it comes after this frame.
-    fn body_fault(&mut self, id: u32, error: RequestError, end: bool) -> Result<Option<Step>, Failure> {
+    fn body_fault(
+        &mut self,
+        id: u32,
+        error: RequestError,
+        end: bool,
+    ) -> Result<Option<Step>, Failure> {
         let Some(stream) = self.mux.streams.find_mut(id) else { return Ok(None) };
         if stream.answer != Answer::Awaited || stream.ignored {
             return self.stream_error(id, Code::ProtocolError);
@@ -270,11 +298,16 @@ impl Reading<'_, '_> {
         match self.mux.reader.data {
             Data::Dropped => Ok(self.skip()),
             Data::Padded => {
-                let Some(&padding) = self.turn.input.get(self.turn.at) else { return Ok(Made::Nothing) };
+                let Some(&padding) = self.turn.input.get(self.turn.at) else {
+                    return Ok(Made::Nothing);
+                };
                 self.turn.at += 1;
                 self.mux.reader.left -= 1;
                 if u32::from(padding) > self.mux.reader.left {
-                    return Err(Failure { code: Code::ProtocolError, why: "more padding than there is frame" });
+                    return Err(Failure {
+                        code: Code::ProtocolError,
+                        why: "more padding than there is frame",
+                    });
                 }
                 self.mux.credit(self.mux.reader.frame.stream, 1 + u32::from(padding));
                 let step = self.begin_body(u32::from(padding))?;
@@ -288,7 +321,8 @@ impl Reading<'_, '_> {
         let id = self.mux.reader.frame.stream;
         let Some(stream) = self.mux.streams.find_mut(id) else { return self.skip() };
         let available = (self.turn.input.len() - self.turn.at).min(self.mux.reader.left as usize);
-        let body = available.min((self.mux.reader.left - padding.min(self.mux.reader.left)) as usize);
+        let body =
+            available.min((self.mux.reader.left - padding.min(self.mux.reader.left)) as usize);
         let (from, to) = (self.turn.at, self.turn.at + body);
         self.turn.at += available;
         self.mux.reader.left -= available as u32;
@@ -328,7 +362,8 @@ fn length(head: &RequestHead) -> Option<u64> {
 }
 
 fn unreadable(error: HpackError) -> Failure {
-    let code = if error == HpackError::Stopped { Code::EnhanceYourCalm } else { Code::CompressionError };
+    let code =
+        if error == HpackError::Stopped { Code::EnhanceYourCalm } else { Code::CompressionError };
     Failure { code, why: error.word() }
 }
 

@@ -28,7 +28,13 @@ impl Mux {
     /// Writes the head of the final response: HEADERS, with END_STREAM when `end`: nothing else may
     /// follow in this response then. Returns its bytes with frame headers; 0: the stream is not
     /// open, or has had a head.
-    pub fn reply_head(&mut self, stream: u32, parts: &ReplyParts<'_>, additions: &Additions<'_>, end: bool) -> usize {
+    pub fn reply_head(
+        &mut self,
+        stream: u32,
+        parts: &ReplyParts<'_>,
+        additions: &Additions<'_>,
+        end: bool,
+    ) -> usize {
         let answer = if end { Answer::Closed } else { Answer::Begun };
         match self.streams.find_mut(stream) {
             Some(open) if open.answer == Answer::Awaited => open.answer = answer,
@@ -39,8 +45,16 @@ impl Mux {
 
     /// Writes an interim response: any number of them before the final one; not 101. Returns its
     /// bytes with frame headers, 0 when it is too late.
-    pub fn interim(&mut self, stream: u32, parts: &ReplyParts<'_>, via: Option<Pseudonym>) -> usize {
-        debug_assert!((102..200).contains(&parts.status) || parts.status == 100, "an interim answer");
+    pub fn interim(
+        &mut self,
+        stream: u32,
+        parts: &ReplyParts<'_>,
+        via: Option<Pseudonym>,
+    ) -> usize {
+        debug_assert!(
+            (102..200).contains(&parts.status) || parts.status == 100,
+            "an interim answer"
+        );
         if self.streams.find(stream).is_none_or(|open| open.answer != Answer::Awaited) {
             return 0;
         }
@@ -153,7 +167,9 @@ pub(super) fn put_fragments(out: &mut Vec<u8>, stream: u32, end: bool, block: &[
         if behind.is_empty() {
             flags |= END_HEADERS;
         }
-        out.extend_from_slice(&FrameHead { length: fragment.len() as u32, kind, flags, stream }.bytes());
+        out.extend_from_slice(
+            &FrameHead { length: fragment.len() as u32, kind, flags, stream }.bytes(),
+        );
         out.extend_from_slice(fragment);
         if behind.is_empty() {
             return;

@@ -45,7 +45,8 @@ struct Ready {
 impl Mux {
     /// Whether something may be written now.
     pub fn wants_write(&self) -> bool {
-        self.written < self.out.len() || self.failure().is_none() && self.streams.iter().any(|open| self.is_ready(open))
+        self.written < self.out.len()
+            || self.failure().is_none() && self.streams.iter().any(|open| self.is_ready(open))
     }
 
     /// Writes what may leave, `bytes_max` and a frame more at most. Returns how much; 0: nothing may leave now, or `bytes_max` is 0.
@@ -146,14 +147,16 @@ impl Mux {
             self.sending.window -= bytes as i64;
             self.budget.sent(bytes as u32);
             let flags = if ends { END_STREAM } else { 0 };
-            let head = FrameHead { length: bytes as u32, kind: Kind::Data, flags, stream: id }.bytes();
+            let head =
+                FrameHead { length: bytes as u32, kind: Kind::Data, flags, stream: id }.bytes();
             to.frames(&head);
             if bytes > 0 {
                 to.body(id, tag, bytes);
             }
             written += head.len() + bytes;
         }
-        let closed = complete || self.streams.find(id).is_some_and(|open| open.answer == Answer::Closed);
+        let closed =
+            complete || self.streams.find(id).is_some_and(|open| open.answer == Answer::Closed);
         if closed {
             written += self.write_end(id, to);
         }

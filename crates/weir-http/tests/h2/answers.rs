@@ -24,8 +24,11 @@ fn a_whole_answer() {
     let input = String::from_utf8(input.to_vec()).unwrap().replace("Transfer-Encoding: x\r\n", "");
     let mut fields = Fields::default();
     let context = ReplyContext::default();
-    let head = parse_reply(input.as_bytes(), &weir_http::Limits::default(), context, &mut fields).unwrap().unwrap();
-    let parts = ReplyParts::received(input.as_bytes(), &head, &fields).with(&[(b"Set-Cookie", b"s=1")]);
+    let head = parse_reply(input.as_bytes(), &weir_http::Limits::default(), context, &mut fields)
+        .unwrap()
+        .unwrap();
+    let parts =
+        ReplyParts::received(input.as_bytes(), &head, &fields).with(&[(b"Set-Cookie", b"s=1")]);
     server.mux.set_tag(1, 77);
     assert!(server.mux.interim(1, &early, us()) > 9);
     let additions = Additions { via: us(), date: Some(&http_date(0)), length: Some(5) };
@@ -53,7 +56,14 @@ fn the_three_ends_of_an_answer() {
     assert!(server.mux.end(5, Trailers::kept(b"X-Sum: 1\r\nGrpc-Status: 0\r\n")) > 0);
     assert!(!server.mux.reply_data(5, 4), "it is complete");
     let heads = ["headers 1 :status=200 end", "headers 3 :status=200", "headers 5 :status=200"];
-    let rest = ["data 3 9 end", "data 5 4", "headers 5 x-sum=1 grpc-status=0 end", "ended 1", "ended 3", "ended 5"];
+    let rest = [
+        "data 3 9 end",
+        "data 5 4",
+        "headers 5 x-sum=1 grpc-status=0 end",
+        "ended 1",
+        "ended 3",
+        "ended 5",
+    ];
     assert_eq!(server.sent(), [&heads[..], &rest].concat());
 }
 
@@ -69,7 +79,10 @@ fn an_answer_before_an_end_without_content() {
     }
     for stream in streams() {
         server.answer(stream, 0);
-        assert_eq!(server.sent(), [format!("headers {stream} :status=200 end"), format!("ended {stream}")]);
+        assert_eq!(
+            server.sent(),
+            [format!("headers {stream} :status=200 end"), format!("ended {stream}")]
+        );
     }
     for stream in streams() {
         assert_eq!(server.feed(&data(stream, END_STREAM, b"")), [""; 0]);
@@ -100,11 +113,16 @@ fn a_large_head_needs_several_frames() {
     let mut server = asked(1);
     let long = "\u{1}".repeat(40_000);
     let parts = [(&b"x"[..], long.as_bytes())];
-    let bytes = server.mux.reply_head(1, &ReplyParts::made(200, &parts), &Additions::default(), true);
+    let bytes =
+        server.mux.reply_head(1, &ReplyParts::made(200, &parts), &Additions::default(), true);
     assert!(bytes > 40_000 + 27, "{bytes}");
     let sent = server.sent();
     assert_eq!(&sent[..2], ["part of headers 1", "part of headers 1"]);
-    assert!(sent[2].starts_with("headers 1 :status=200 x=") && sent[2].len() > 40_000 && sent.len() == 4);
+    assert!(
+        sent[2].starts_with("headers 1 :status=200 x=")
+            && sent[2].len() > 40_000
+            && sent.len() == 4
+    );
 }
 
 /// RFC 7541 §4.2: announced once, in front of the next block, whichever that is.
@@ -114,7 +132,8 @@ fn the_size_of_the_table_is_confirmed() {
     server.feed(&setting(1, 100));
     server.answer(1, 0);
     let out = raw(&mut server);
-    let at = out.windows(2).position(|two| two == [0x20, 0x88]).expect("an update, then the status");
+    let at =
+        out.windows(2).position(|two| two == [0x20, 0x88]).expect("an update, then the status");
     assert!(out[at - 9..at].starts_with(&[0, 0, 2, 1, 5]), "{out:?}");
     server.answer(3, 0);
     server.feed(&setting(1, 100));
@@ -123,7 +142,10 @@ fn the_size_of_the_table_is_confirmed() {
     server.feed(&setting(1, 4096));
     server.mux.end(5, Trailers::kept(b"A: 1\r\n"));
     let out = raw(&mut server);
-    assert!(out.windows(3).any(|three| three == [0, 0, 0] || three[1..] == [0x20, 0x00]), "in front of the trailers");
+    assert!(
+        out.windows(3).any(|three| three == [0, 0, 0] || three[1..] == [0x20, 0x00]),
+        "in front of the trailers"
+    );
     assert_eq!(out.iter().filter(|&&byte| byte == 0x20).count(), 1);
 }
 
@@ -166,7 +188,13 @@ fn a_reset_forgets_what_waits() {
     server.answer(1, 50);
     server.mux.reset(1, Code::InternalError);
     server.answer(3, 5);
-    let sent = ["headers 1 :status=200", "rst 1 internal-error", "headers 3 :status=200", "data 3 5 end", "ended 3"];
+    let sent = [
+        "headers 1 :status=200",
+        "rst 1 internal-error",
+        "headers 3 :status=200",
+        "data 3 5 end",
+        "ended 3",
+    ];
     assert_eq!(server.sent(), sent);
 }
 
@@ -181,7 +209,10 @@ fn draining() {
     server.mux.expire(1_999_999);
     assert_eq!(server.sent(), ["goaway 2147483647 no-error"]);
     server.mux.expire(2_000_000);
-    assert_eq!((server.sent(), server.mux.deadline_us()), (vec!["goaway 3 no-error".to_owned()], None));
+    assert_eq!(
+        (server.sent(), server.mux.deadline_us()),
+        (vec!["goaway 3 no-error".to_owned()], None)
+    );
     let late = [
         headers(5, 0, POST),
         data(5, END_STREAM, b"abc"),
@@ -208,7 +239,11 @@ fn a_failure_ends_all() {
     assert!(server.mux.blocked().is_none() && !server.mux.is_finished());
     assert_eq!(server.sent(), ["headers 1 :status=200", "goaway 3 protocol-error"]);
     assert!(server.mux.is_finished());
-    assert_eq!(server.mux.streams().map(|(id, _)| id).collect::<Vec<_>>(), [1], "for whoever has to clean up");
+    assert_eq!(
+        server.mux.streams().map(|(id, _)| id).collect::<Vec<_>>(),
+        [1],
+        "for whoever has to clean up"
+    );
     server.mux.reset(1, Code::Cancel);
     assert!(server.mux.streams().next().is_none() && server.sent().is_empty());
 }

@@ -14,7 +14,11 @@ const MEMORY_MAX: usize = 65_536 + 16_393 + 100 * 128 + 8192 + 65_536;
 fn flood(server: &mut Server, mut input: impl FnMut(u32) -> Vec<u8>) -> (u32, String) {
     for round in 0..100_000 {
         let words = server.feed(&input(round));
-        assert!(server.mux.memory() <= MEMORY_MAX, "{} bytes in round {round}", server.mux.memory());
+        assert!(
+            server.mux.memory() <= MEMORY_MAX,
+            "{} bytes in round {round}",
+            server.mux.memory()
+        );
         if let Some(failure) = words.iter().find(|words| words.starts_with("failed")) {
             return (round, failure.clone());
         }
@@ -71,7 +75,10 @@ fn unsent_output_stops_reading() {
     let mut fed = 0;
     while server.mux.blocked().is_none() {
         let request = headers(1 + 2 * fed, END_STREAM, GET);
-        assert!(server.feed(&[request, frame(Kind::Ping, 0, 0, &[0; 8]).repeat(10)].concat()).len() <= 1);
+        assert!(
+            server.feed(&[request, frame(Kind::Ping, 0, 0, &[0; 8]).repeat(10)].concat()).len()
+                <= 1
+        );
         // Chatter is earned by honest work.
         server.feed(&reset(1 + 2 * fed, Code::Cancel));
         server.now_us += 1_000_000;
@@ -97,14 +104,20 @@ fn rapid_reset() {
     let end = loop {
         let stream = 1 + 2 * asked;
         asked += 1;
-        let words =
-            [server.feed(&headers(stream, END_STREAM, GET)), server.feed(&reset(stream, Code::Cancel))].concat();
+        let words = [
+            server.feed(&headers(stream, END_STREAM, GET)),
+            server.feed(&reset(stream, Code::Cancel)),
+        ]
+        .concat();
         if let Some(end) = words.iter().find(|words| words.starts_with("failed")) {
             break end.clone();
         }
         if let Some(Blocked::Until(until_us)) = server.mux.blocked() {
             pauses += 1;
-            assert_eq!((server.mux.deadline_us(), until_us), (Some(until_us), server.now_us + 100_000));
+            assert_eq!(
+                (server.mux.deadline_us(), until_us),
+                (Some(until_us), server.now_us + 100_000)
+            );
             let more = server.feed(&headers(stream + 2, END_STREAM, GET));
             assert!(more.is_empty() && !server.rest.is_empty(), "nothing is read");
             server.now_us = until_us;
@@ -136,7 +149,9 @@ fn rapid_reset() {
 fn rapid_reset_at_once() {
     let mut server = Server::new();
     let pairs: Vec<u8> = (0..60)
-        .flat_map(|at| [headers(1 + 2 * at, END_STREAM, GET), reset(1 + 2 * at, Code::Cancel)].concat())
+        .flat_map(|at| {
+            [headers(1 + 2 * at, END_STREAM, GET), reset(1 + 2 * at, Code::Cancel)].concat()
+        })
         .collect();
     let other = headers(999, END_STREAM, GET);
     assert_eq!(server.feed(&[pairs, other].concat()), ["request 999 GET / HTTP/2.0 end"]);
@@ -155,7 +170,9 @@ fn made_to_reset() {
         ("window update of 0", |id| window(id, 0)),
         ("window too large", |id| window(id, 0x7fff_ffff)),
         ("PRIORITY of four bytes", |id| frame(Kind::Priority, 0, id, &[0; 4])),
-        ("PRIORITY on itself", |id| frame(Kind::Priority, 0, id, &[&id.to_be_bytes()[..], &[0]].concat())),
+        ("PRIORITY on itself", |id| {
+            frame(Kind::Priority, 0, id, &[&id.to_be_bytes()[..], &[0]].concat())
+        }),
         ("HEADERS when half-closed", |id| headers(id, END_STREAM, GET)),
         ("DATA when half-closed", |id| data(id, 0, b"x")),
         ("HEADERS on itself", |id| {
@@ -170,13 +187,17 @@ fn made_to_reset() {
             [get(id, END_STREAM, GET), deed(id)].concat()
         });
         assert_eq!((rounds, end.as_str()), (10, "failed enhance-your-calm"), "{name}");
-        let glitch = if name == "a request that is none" { Glitch::Malformed } else { Glitch::ForcedReset };
+        let glitch =
+            if name == "a request that is none" { Glitch::Malformed } else { Glitch::ForcedReset };
         assert_eq!(server.count(glitch), 11, "{name}");
     }
     let mut server = Server::new();
     let (rounds, _) = flood(&mut server, |round| {
-        [post(1 + 2 * round, 0, &[POST, &[("content-length", "1")]].concat()), data(1 + 2 * round, END_STREAM, b"")]
-            .concat()
+        [
+            post(1 + 2 * round, 0, &[POST, &[("content-length", "1")]].concat()),
+            data(1 + 2 * round, END_STREAM, b""),
+        ]
+        .concat()
     });
     assert_eq!(rounds, 10, "a body that is too short");
 }
@@ -187,12 +208,19 @@ fn in_flight_also_after_reset() {
     let mut server = Server::with(Limits { streams_max: 3, ..Limits::default() });
     for stream in [1, 3] {
         server.feed(&headers(stream, END_STREAM, GET));
-        assert_eq!(server.feed(&reset(stream, Code::Cancel)), [format!("reset {stream} cancel by client")]);
+        assert_eq!(
+            server.feed(&reset(stream, Code::Cancel)),
+            [format!("reset {stream} cancel by client")]
+        );
         server.mux.linger();
     }
     assert_eq!(server.feed(&headers(5, 0, POST)).len(), 1);
     let input = [headers(7, END_STREAM, GET), headers(9, END_STREAM, GET)].concat();
-    assert_eq!(server.feed(&[data(5, 0, b"abc"), input].concat()), ["data 5 3"], "what is open goes on");
+    assert_eq!(
+        server.feed(&[data(5, 0, b"abc"), input].concat()),
+        ["data 5 3"],
+        "what is open goes on"
+    );
     assert_eq!((server.mux.blocked(), server.mux.lingering()), (Some(Blocked::InFlight), 2));
     server.mux.gone();
     assert_eq!(server.feed(&[]), ["request 7 GET / HTTP/2.0 end"]);
@@ -211,7 +239,10 @@ fn more_streams_than_announced() {
     let input: Vec<u8> = [1, 3, 5].iter().flat_map(|&stream| headers(stream, 0, POST)).collect();
     assert_eq!(server.feed(&input).len(), 2);
     assert_eq!(server.feed(&data(5, 0, b"x")), [""; 0]);
-    assert_eq!((server.sent(), server.count(Glitch::Refused)), (vec!["rst 5 refused-stream".to_owned()], 1));
+    assert_eq!(
+        (server.sent(), server.count(Glitch::Refused)),
+        (vec!["rst 5 refused-stream".to_owned()], 1)
+    );
     server.mux.reset(1, Code::Cancel);
     assert_eq!(server.feed(&headers(7, 0, POST)).len(), 1);
 }
@@ -240,7 +271,10 @@ fn header_bomb() {
     list.extend_from_slice(&coded(&[("x-large", &"~".repeat(3900))])[1..]);
     list.extend_from_slice(&[0x80 | 62; 8000]);
     let mut server = Server::new();
-    assert_eq!(server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1, &list)), ["failed enhance-your-calm"]);
+    assert_eq!(
+        server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1, &list)),
+        ["failed enhance-your-calm"]
+    );
     assert!(server.heads.memory() < 4 * 32_768, "{}", server.heads.memory());
     assert!(server.mux.memory() <= MEMORY_MAX);
     // The same in few bytes a list, on many unread streams.
@@ -251,7 +285,10 @@ fn header_bomb() {
     server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1, &small));
     for at in 1..100 {
         let list = [&block(GET)[..], &[0x80 | 62; 7]].concat();
-        assert_eq!(server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1 + 2 * at, &list)).len(), 1);
+        assert_eq!(
+            server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1 + 2 * at, &list)).len(),
+            1
+        );
     }
     assert!(server.mux.memory() <= 100 * 128 + 8192 + 1024, "{}", server.mux.memory());
 }
@@ -279,7 +316,11 @@ fn fields_of_next_to_nothing() {
         let mut server = Server::new();
         for at in 0..8 {
             send(&mut server, 1 + 2 * at, 40);
-            assert!(server.mux.memory() <= 8 * 128 + 8192 + 4096 + 1024, "{name}: {}", server.mux.memory());
+            assert!(
+                server.mux.memory() <= 8 * 128 + 8192 + 4096 + 1024,
+                "{name}: {}",
+                server.mux.memory()
+            );
             assert!(server.heads.memory() < 4 * 32_768, "{name}: {}", server.heads.memory());
         }
     }

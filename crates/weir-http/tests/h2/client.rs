@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use weir_http::h2::client::{Client, Event, Request, Windows};
-use weir_http::h2::frame::{ACK, END_HEADERS, END_STREAM, FrameHead, HEAD_BYTES, Kind, PADDED, PRIORITY};
+use weir_http::h2::frame::{
+    ACK, END_HEADERS, END_STREAM, FrameHead, HEAD_BYTES, Kind, PADDED, PRIORITY,
+};
 use weir_http::h2::hpack::encode::put_known;
 use weir_http::h2::{self, Additions, Heads, Limits, Mux, Outgoing, PREFACE, Turn};
 use weir_http::{ReplyParts, Trailers};
@@ -27,10 +29,14 @@ fn get(client: &mut Client) -> u32 {
 
 fn ask(client: &mut Client, method: &str, content: &Arc<[u8]>) -> u32 {
     let mut block = Vec::new();
-    for (name, value) in [(":method", method), (":scheme", "http"), (":authority", "a"), (":path", "/")] {
+    for (name, value) in
+        [(":method", method), (":scheme", "http"), (":authority", "a"), (":path", "/")]
+    {
         put_known(&mut block, name.as_bytes(), value.as_bytes());
     }
-    client.open(&Request { block: &block, content, is_head: method == "HEAD" }).expect("there is room")
+    client
+        .open(&Request { block: &block, content, is_head: method == "HEAD" })
+        .expect("there is room")
 }
 
 /// Feeds input and returns its events, in words.
@@ -42,7 +48,11 @@ fn feed(client: &mut Client, input: &[u8]) -> Vec<String> {
             Ok(None) => break,
             Err(failure) => {
                 words.push(format!("failed {}", failure.code.word()));
-                assert_eq!((client.read(input, &mut at).err(), client.room()), (Some(failure), 0), "it says so again");
+                assert_eq!(
+                    (client.read(input, &mut at).err(), client.room()),
+                    (Some(failure), 0),
+                    "it says so again"
+                );
                 break;
             }
         }
@@ -56,7 +66,9 @@ fn said(event: &Event<'_>) -> String {
         Event::Head { stream, status, end } => format!("head {stream} {status}{}", last(end)),
         Event::Data { stream, bytes, end } => format!("data {stream} {}{}", bytes.len(), last(end)),
         Event::Reset { stream, code, by_server: true } => format!("reset {stream} {}", code.word()),
-        Event::Reset { stream, code, by_server: false } => format!("given up {stream} {}", code.word()),
+        Event::Reset { stream, code, by_server: false } => {
+            format!("given up {stream} {}", code.word())
+        }
         Event::Leaving { last, code } => format!("leaving {last} {}", code.word()),
     }
 }
@@ -147,7 +159,8 @@ fn answers_are_told_as_they_came_however_they_are_cut() {
         let mut words: Vec<String> = words
             .into_iter()
             .filter(|word| {
-                let bytes = word.strip_prefix("data 1 ").and_then(|rest| rest.parse::<usize>().ok());
+                let bytes =
+                    word.strip_prefix("data 1 ").and_then(|rest| rest.parse::<usize>().ok());
                 body += bytes.unwrap_or(0);
                 bytes.is_none()
             })
@@ -157,7 +170,8 @@ fn answers_are_told_as_they_came_however_they_are_cut() {
     };
     let input = everything();
     let whole = run(&[&input]);
-    let events = ["head 1 103", "head 1 200", "head 3 404 end", "data 1 0 end", "reset 5 refused-stream"];
+    let events =
+        ["head 1 103", "head 1 200", "head 3 404 end", "data 1 0 end", "reset 5 refused-stream"];
     assert_eq!(whole.0, [&events[..], &["leaving 5 no-error", "5 bytes"]].concat());
     assert_eq!(whole.1[6..], ["settings ack", "pong 12345678"]);
     for cut in 0..input.len() {
@@ -176,7 +190,10 @@ fn who_leaves_is_asked_no_more_and_what_he_does_not_take_is_over() {
     assert_eq!(feed(&mut client, &goaway(5)), ["leaving 5 enhance-your-calm"]);
     assert_eq!((client.room(), client.open_streams(), client.is_leaving()), (0, 3, true));
     assert_eq!(feed(&mut client, &headers(7, END_STREAM, &[(":status", "200")])), [""; 0]);
-    assert_eq!(feed(&mut client, &headers(5, END_STREAM, &[(":status", "200")])), ["head 5 200 end"]);
+    assert_eq!(
+        feed(&mut client, &headers(5, END_STREAM, &[(":status", "200")])),
+        ["head 5 200 end"]
+    );
 }
 
 #[test]
@@ -188,7 +205,8 @@ fn content_leaves_as_windows_let_it_and_the_last_byte_ends_the_stream() {
     let whole = content(50_000);
     let (first, second) = (ask(&mut client, "POST", &whole), ask(&mut client, "PUT", &whole));
     let full = "data 1 16384";
-    let expected = ["headers 1", full, full, "data 1 7232", "headers 3", "data 3 16384", "data 3 9151"];
+    let expected =
+        ["headers 1", full, full, "data 1 7232", "headers 3", "data 3 16384", "data 3 9151"];
     assert_eq!(sent(&mut client), expected);
     feed(&mut client, &window(first, 100_000));
     assert_eq!(sent(&mut client), [""; 0], "the connection has no room");
@@ -198,9 +216,15 @@ fn content_leaves_as_windows_let_it_and_the_last_byte_ends_the_stream() {
     feed(&mut client, &[setting(4, 30_000), window(second, 10_001)].concat());
     assert_eq!(sent(&mut client), ["settings ack", "data 3 1"]);
     // A response that does not wait for the rest ends it.
-    assert_eq!(feed(&mut client, &headers(second, END_STREAM, &[(":status", "413")])), ["head 3 413 end"]);
+    assert_eq!(
+        feed(&mut client, &headers(second, END_STREAM, &[(":status", "413")])),
+        ["head 3 413 end"]
+    );
     assert_eq!(sent(&mut client), ["rst 3 cancel"]);
-    assert_eq!(feed(&mut client, &headers(first, END_STREAM, &[(":status", "200")])), ["head 1 200 end"]);
+    assert_eq!(
+        feed(&mut client, &headers(first, END_STREAM, &[(":status", "200")])),
+        ["head 1 200 end"]
+    );
     assert_eq!((sent(&mut client), client.open_streams()), (vec![], 0));
 }
 
@@ -215,7 +239,8 @@ fn windows_are_given_back_to_who_keeps_to_them() {
     for nth in 1..=100 {
         assert_eq!(feed(&mut client, &data(1, 0, &piece)), ["data 1 16000"]);
         let connection = ["window 0 48000"].into_iter().filter(|_| nth % 3 == 0);
-        let expected: Vec<&str> = connection.chain(["window 1 32000"].into_iter().filter(|_| nth % 2 == 0)).collect();
+        let expected: Vec<&str> =
+            connection.chain(["window 1 32000"].into_iter().filter(|_| nth % 2 == 0)).collect();
         assert_eq!(sent(&mut client), expected, "{nth}");
     }
     // A client that gives nothing back, and a client that gets more than it has granted.
@@ -236,13 +261,19 @@ fn windows_are_given_back_to_who_keeps_to_them() {
 #[test]
 fn what_a_server_may_not_do() {
     let ok = || headers(1, 0, &[(":status", "200")]);
-    let (protocol, size, flow) = ("failed protocol-error", "failed frame-size-error", "failed flow-control-error");
+    let (protocol, size, flow) =
+        ("failed protocol-error", "failed frame-size-error", "failed flow-control-error");
     let malformed = "given up 1 protocol-error";
     let rows = [
         ("3.4", frame(Kind::Ping, 0, 0, &[0; 8]), protocol, false),
         ("3.4", b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), size, false),
         ("4.2", data(1, 0, &[0; 16_385]), size, true),
-        ("4.3", [frame(Kind::Headers, 0, 1, &block(&[(":status", "200")])), ok()].concat(), protocol, true),
+        (
+            "4.3",
+            [frame(Kind::Headers, 0, 1, &block(&[(":status", "200")])), ok()].concat(),
+            protocol,
+            true,
+        ),
         (
             "4.3",
             frame(Kind::Headers, END_HEADERS, 1, &[0xff, 0xff, 0xff, 0xff, 0xff]),
@@ -270,7 +301,12 @@ fn what_a_server_may_not_do() {
         ("8.3", headers(1, 0, &[(":status", "200"), (":path", "/")]), malformed, true),
         ("8.3.2", headers(1, 0, &[("x-a", "b")]), malformed, true),
         ("8.3.2", headers(1, 0, &[(":status", "2000")]), malformed, true),
-        ("8.1.1", headers(1, END_STREAM, &[(":status", "200"), ("content-length", "1")]), malformed, true),
+        (
+            "8.1.1",
+            headers(1, END_STREAM, &[(":status", "200"), ("content-length", "1")]),
+            malformed,
+            true,
+        ),
     ];
     for (section, input, expected, greets) in rows {
         let mut client = Client::new(Windows::OPEN);
@@ -293,7 +329,11 @@ fn what_a_server_may_not_do() {
     ] {
         let mut client = Client::new(Windows::OPEN);
         get(&mut client);
-        assert_eq!(feed(&mut client, &[greeting(), head, behind].concat()), ["head 1 200", malformed], "{section}");
+        assert_eq!(
+            feed(&mut client, &[greeting(), head, behind].concat()),
+            ["head 1 200", malformed],
+            "{section}"
+        );
     }
 }
 
@@ -303,7 +343,10 @@ fn what_is_said_of_a_length_without_a_body_is_of_another_answer() {
         let mut client = Client::new(Windows::OPEN);
         ask(&mut client, method, &content(0));
         let answer = headers(1, END_STREAM, &[(":status", status), ("content-length", "77")]);
-        assert_eq!(feed(&mut client, &[greeting(), answer].concat()), [format!("head 1 {status} end")]);
+        assert_eq!(
+            feed(&mut client, &[greeting(), answer].concat()),
+            [format!("head 1 {status} end")]
+        );
     }
 }
 
@@ -372,7 +415,9 @@ impl Echo {
     fn feed(&mut self, input: &[u8]) {
         let limits = self.limits.clone();
         let mut turn = Turn::new(input, 1, &limits);
-        while let Some(event) = self.mux.read(&mut turn, &mut self.heads).expect("a client that keeps to the rules") {
+        while let Some(event) =
+            self.mux.read(&mut turn, &mut self.heads).expect("a client that keeps to the rules")
+        {
             let (stream, ends) = match event {
                 h2::Event::Request { stream, end, .. } => {
                     self.bodies.insert(stream, (Vec::new(), 0));
@@ -387,9 +432,15 @@ impl Echo {
             };
             if ends {
                 let bytes = self.bodies[&stream].0.len();
-                self.mux.reply_head(stream, &ReplyParts::made(200, &[]), &Additions::default(), bytes == 0);
+                self.mux.reply_head(
+                    stream,
+                    &ReplyParts::made(200, &[]),
+                    &Additions::default(),
+                    bytes == 0,
+                );
                 self.mux.reply_data(stream, bytes);
-                self.mux.end(stream, Trailers::kept(if stream % 4 == 1 { b"A: b\r\n" } else { b"" }));
+                self.mux
+                    .end(stream, Trailers::kept(if stream % 4 == 1 { b"A: b\r\n" } else { b"" }));
             }
         }
         assert!(turn.consumed() == input.len(), "{:?}", self.mux.blocked());
@@ -399,14 +450,16 @@ impl Echo {
 
 #[test]
 fn with_our_own_server_everything_comes_back_whole() {
-    for (windows, piece) in
-        [(Windows::OPEN, 70_000), (Windows { stream: 1_000, connection: 65_535, gives_back: true }, 777)]
-    {
+    for (windows, piece) in [
+        (Windows::OPEN, 70_000),
+        (Windows { stream: 1_000, connection: 65_535, gives_back: true }, 777),
+    ] {
         let limits = Limits { requests_max: u32::MAX, ..Limits::default() };
         let (mux, heads) = (Mux::new(&limits), Heads::default());
         let mut server = Echo { mux, heads, limits, bodies: Default::default(), out: Vec::new() };
         let mut client = Client::new(windows);
-        let (mut asked, mut done, mut bodies) = (0usize, 0usize, std::collections::BTreeMap::<u32, Vec<u8>>::new());
+        let (mut asked, mut done, mut bodies) =
+            (0usize, 0usize, std::collections::BTreeMap::<u32, Vec<u8>>::new());
         while done < 300 {
             while asked < 300 && client.room() > 0 && client.open_streams() < 20 {
                 let bytes = asked * 997 % 90_000;
@@ -416,10 +469,16 @@ fn with_our_own_server_everything_comes_back_whole() {
             let out = client.take_out();
             out.chunks(piece).for_each(|piece| server.feed(piece));
             let back = std::mem::take(&mut server.out);
-            assert!(!back.is_empty() || !out.is_empty(), "nothing moves: {} open", client.open_streams());
+            assert!(
+                !back.is_empty() || !out.is_empty(),
+                "nothing moves: {} open",
+                client.open_streams()
+            );
             for piece in back.chunks(piece) {
                 let mut at = 0;
-                while let Some(event) = client.read(piece, &mut at).expect("a server that keeps to the rules") {
+                while let Some(event) =
+                    client.read(piece, &mut at).expect("a server that keeps to the rules")
+                {
                     let (stream, ended) = match event {
                         Event::Head { stream, status: 200, end } => (stream, end),
                         Event::Data { stream, bytes, end } => {
@@ -454,8 +513,18 @@ fn answers_are_judged_as_strictly_as_requests() {
         ("a switch of protocols", "GET", head(&[(":status", "101")], 0), malformed),
         ("a body for HEAD", "HEAD", [with("3"), data(1, END_STREAM, b"abc")].concat(), malformed),
         ("an end for HEAD", "HEAD", [with("3"), data(1, END_STREAM, b"")].concat(), "data 1 0 end"),
-        ("204 with a body", "GET", [head(&[(":status", "204")], 0), data(1, 0, b"x")].concat(), malformed),
-        ("304 with a body", "GET", [head(&[(":status", "304")], 0), data(1, 0, b"x")].concat(), malformed),
+        (
+            "204 with a body",
+            "GET",
+            [head(&[(":status", "204")], 0), data(1, 0, b"x")].concat(),
+            malformed,
+        ),
+        (
+            "304 with a body",
+            "GET",
+            [head(&[(":status", "304")], 0), data(1, 0, b"x")].concat(),
+            malformed,
+        ),
         ("push", "GET", setting(2, 1), "failed protocol-error"),
         ("push by 2", "GET", setting(2, 2), "failed protocol-error"),
         ("small frames", "GET", setting(5, 16_383), "failed protocol-error"),

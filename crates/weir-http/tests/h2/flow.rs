@@ -80,8 +80,13 @@ fn windows_of_the_client_are_kept() {
     server.feed(&headers(3, END_STREAM, GET));
     server.answer(3, 0);
     let heads = ["headers 1 :status=200", "headers 3 :status=200 end"];
-    let all = ["data 1 16375", "data 1 16375", "data 1 16375", "data 1 16375", "data 1 35", "ended 3"];
-    assert_eq!(server.sent(), [&heads[..], &all].concat(), "65,535 bytes, and what needs no window");
+    let all =
+        ["data 1 16375", "data 1 16375", "data 1 16375", "data 1 16375", "data 1 35", "ended 3"];
+    assert_eq!(
+        server.sent(),
+        [&heads[..], &all].concat(),
+        "65,535 bytes, and what needs no window"
+    );
     server.feed(&window(1, 100_000));
     assert!(server.sent().is_empty(), "the connection's window");
     server.feed(&window(0, 7));
@@ -98,7 +103,10 @@ fn negative_windows() {
     server.answer(1, 100_000);
     server.sent();
     server.feed(&setting(4, 10));
-    assert_eq!((server.sent(), server.count(Glitch::WindowShrunk)), (vec!["settings ack".to_owned()], 1));
+    assert_eq!(
+        (server.sent(), server.count(Glitch::WindowShrunk)),
+        (vec!["settings ack".to_owned()], 1)
+    );
     server.feed(&window(1, 65_525));
     assert!(server.sent().is_empty(), "now it is 0");
     server.feed(&window(1, 3));
@@ -223,8 +231,15 @@ fn announced_windows_count_from_the_acknowledgement() {
     for (window_bytes, moved) in [(16_384u32, 16_384 - 65_535), (200_000, 200_000 - 65_535)] {
         let mut server = Server::silent(Limits { window_bytes, ..Limits::default() });
         server.consumes = false;
-        server.feed(&[&weir_http::h2::PREFACE[..], &frame(Kind::Settings, 0, 0, &[]), &headers(1, 0, POST)].concat());
-        assert_eq!(server.feed(&[pieces(1, 3), data(1, 0, &[b'x'; 16_383])].concat()).len(), 4, "the default");
+        server.feed(
+            &[&weir_http::h2::PREFACE[..], &frame(Kind::Settings, 0, 0, &[]), &headers(1, 0, POST)]
+                .concat(),
+        );
+        assert_eq!(
+            server.feed(&[pieces(1, 3), data(1, 0, &[b'x'; 16_383])].concat()).len(),
+            4,
+            "the default"
+        );
         server.feed(&frame(Kind::Settings, ACK, 0, &[]));
         let over = server.feed(&data(1, 0, b"x")).join("");
         assert_eq!(over, if moved < 0 { "reset 1 flow-control-error" } else { "data 1 1" });
@@ -254,7 +269,11 @@ fn windows_that_are_used_up_at_once_grow() {
     assert_eq!(server.feed(&pieces(1, 3)).len(), 3);
     assert_eq!(server.sent(), ["window 1 32768"]);
     server.feed(&pieces(1, 1));
-    assert_eq!(server.sent(), ["window 0 65536", "window 1 98304"], "what has come and as much again");
+    assert_eq!(
+        server.sent(),
+        ["window 0 65536", "window 1 98304"],
+        "what has come and as much again"
+    );
     let mut grown = Vec::new();
     for _ in 0..200 {
         server.feed(&pieces(1, 1));
@@ -262,9 +281,14 @@ fn windows_that_are_used_up_at_once_grow() {
         grown.extend(server.sent().into_iter().filter(|words| words.starts_with("window 0")));
     }
     let half = |full: u32| format!("window 0 {}", full / 2);
-    let steps = ["window 0 131072".to_owned(), "window 0 262144".to_owned(), "window 0 524288".to_owned()];
+    let steps =
+        ["window 0 131072".to_owned(), "window 0 262144".to_owned(), "window 0 524288".to_owned()];
     assert!(steps.iter().all(|step| grown.contains(step)), "{grown:?}");
-    assert_eq!(grown.last(), Some(&half((1 << 20) + (1 << 20) - 65_536)), "the connection's has grown as much");
+    assert_eq!(
+        grown.last(),
+        Some(&half((1 << 20) + (1 << 20) - 65_536)),
+        "the connection's has grown as much"
+    );
     assert_eq!(server.limits.growth.left(), (1 << 28) - (1 << 20) + 65_536);
     // An upload that is not passed on, or of which something waits, keeps its window.
     server.feed(&headers(3, 0, POST));
@@ -278,7 +302,13 @@ fn windows_that_are_used_up_at_once_grow() {
         server.feed(&pieces(3, 1));
         server.mux.consumed(3, 16_384);
     }
-    assert!(server.sent().iter().filter(|words| words.starts_with("window 3")).all(|words| words.len() <= 14));
+    assert!(
+        server
+            .sent()
+            .iter()
+            .filter(|words| words.starts_with("window 3"))
+            .all(|words| words.len() <= 14)
+    );
     assert_eq!(server.limits.growth.left(), (1 << 28) - (1 << 20) + 65_536);
     // All of the growth is given back with the stream.
     server.mux.reset(1, weir_http::h2::Code::Cancel);
@@ -321,11 +351,16 @@ fn what_has_grown_comes_back() {
         for _ in 0..400 {
             server.feed(&pieces(3, 1));
             for words in server.sent() {
-                given += words.strip_prefix("window 0 ").map_or(0, |bytes| bytes.parse::<i64>().unwrap());
+                given += words
+                    .strip_prefix("window 0 ")
+                    .map_or(0, |bytes| bytes.parse::<i64>().unwrap());
             }
         }
         let came = 400 * 16_384;
-        assert!(given <= came && given > came - i64::from(full as u32) - (1 << 20), "{given} of {came}");
+        assert!(
+            given <= came && given > came - i64::from(full as u32) - (1 << 20),
+            "{given} of {came}"
+        );
         let pool = Arc::clone(&server.limits.growth);
         drop(server);
         assert_eq!(pool.left(), 1 << 21, "{end}");
@@ -341,7 +376,10 @@ fn what_may_be_on_its_way_does_not_count() {
     let grown = |server: &mut Server, frames: usize| {
         (0..frames).position(|_| {
             server.feed(&pieces(1, 1));
-            server.sent().iter().any(|words| *words == "window 0 65536" || words == "window 0 131072")
+            server
+                .sent()
+                .iter()
+                .any(|words| *words == "window 0 65536" || words == "window 0 131072")
         })
     };
     assert_eq!(grown(&mut server, 100), Some(11), "both together");

@@ -10,8 +10,7 @@ use crate::kit::{GET, POST, Server, block, data, frame, headers, reset, setting,
 #[test]
 fn the_greeting() {
     let mut server = Server::silent(Limits::default());
-    let settings =
-        "settings MaxConcurrentStreams=100 InitialWindowSize=65536 MaxHeaderListSize=32768 NoRfc7540Priorities=1";
+    let settings = "settings MaxConcurrentStreams=100 InitialWindowSize=65536 MaxHeaderListSize=32768 NoRfc7540Priorities=1";
     assert_eq!(server.sent(), [settings, "window 0 983041"]);
     assert!(server.mux.is_incomplete() && !server.mux.is_greeted());
     assert_eq!(server.feed(PREFACE), [""; 0]);
@@ -67,9 +66,24 @@ fn streams_and_their_states() {
     let (get, post) = (|| headers(1, END_STREAM, GET), || headers(1, 0, POST));
     let closed = "failed stream-closed";
     let rows = vec![
-        ("5.1 idle: DATA", vec![data(1, END_STREAM, b"x")], "failed protocol-error", "goaway 0 protocol-error"),
-        ("5.1 idle: RST_STREAM", vec![reset(1, Code::Cancel)], "failed protocol-error", "goaway 0 protocol-error"),
-        ("5.1 idle: WINDOW_UPDATE", vec![window(1, 9)], "failed protocol-error", "goaway 0 protocol-error"),
+        (
+            "5.1 idle: DATA",
+            vec![data(1, END_STREAM, b"x")],
+            "failed protocol-error",
+            "goaway 0 protocol-error",
+        ),
+        (
+            "5.1 idle: RST_STREAM",
+            vec![reset(1, Code::Cancel)],
+            "failed protocol-error",
+            "goaway 0 protocol-error",
+        ),
+        (
+            "5.1 idle: WINDOW_UPDATE",
+            vec![window(1, 9)],
+            "failed protocol-error",
+            "goaway 0 protocol-error",
+        ),
         (
             "5.1 idle, even: WINDOW_UPDATE",
             vec![get(), window(2, 9)],
@@ -83,7 +97,12 @@ fn streams_and_their_states() {
             with(R1, "reset 1 stream-closed"),
             "rst 1 stream-closed",
         ),
-        ("5.1 half-closed: HEADERS", vec![get(), get()], with(R1, "reset 1 stream-closed"), "rst 1 stream-closed"),
+        (
+            "5.1 half-closed: HEADERS",
+            vec![get(), get()],
+            with(R1, "reset 1 stream-closed"),
+            "rst 1 stream-closed",
+        ),
         ("5.1 half-closed: WINDOW_UPDATE", vec![get(), window(1, 9)], R1, ""),
         (
             "5.1 half-closed: RST_STREAM",
@@ -91,7 +110,12 @@ fn streams_and_their_states() {
             "data 1 0 end",
             "",
         ),
-        ("5.1 closed by the client: RST_STREAM", vec![get(), reset(1, Code::Cancel), reset(1, Code::Cancel)], "", ""),
+        (
+            "5.1 closed by the client: RST_STREAM",
+            vec![get(), reset(1, Code::Cancel), reset(1, Code::Cancel)],
+            "",
+            "",
+        ),
         (
             "5.1 closed by the client: DATA",
             vec![post(), reset(1, Code::Cancel), data(1, 0, b"x")],
@@ -104,18 +128,31 @@ fn streams_and_their_states() {
             closed,
             "goaway 1 stream-closed",
         ),
-        ("5.1.1 even", vec![headers(2, END_STREAM, GET)], "failed protocol-error", "goaway 0 protocol-error"),
+        (
+            "5.1.1 even",
+            vec![headers(2, END_STREAM, GET)],
+            "failed protocol-error",
+            "goaway 0 protocol-error",
+        ),
         (
             "5.1.1 lower",
             vec![headers(5, END_STREAM, GET), headers(3, END_STREAM, GET)],
             "request 5 GET / HTTP/2.0 end, failed stream-closed",
             "goaway 5 stream-closed",
         ),
-        ("5.4.1, 6.8 GOAWAY", vec![frame(Kind::Goaway, 0, 0, &[0, 0, 0, 0, 0, 0, 0, 8, b'!'])], "leaving cancel", ""),
+        (
+            "5.4.1, 6.8 GOAWAY",
+            vec![frame(Kind::Goaway, 0, 0, &[0, 0, 0, 0, 0, 0, 0, 8, b'!'])],
+            "leaving cancel",
+            "",
+        ),
         ("5.5 unknown", vec![frame(Kind::Unknown(200), 0xff, 1, b"abc"), get()], R1, ""),
         (
             "5.5 unknown in a block",
-            vec![frame(Kind::Headers, END_STREAM, 1, &block(GET)), frame(Kind::Unknown(200), 0, 1, b"")],
+            vec![
+                frame(Kind::Headers, END_STREAM, 1, &block(GET)),
+                frame(Kind::Unknown(200), 0, 1, b""),
+            ],
             "failed protocol-error",
             "goaway 0 protocol-error",
         ),
@@ -140,10 +177,19 @@ fn frames_on_streams() {
     let half = block(GET);
     let (first, second) = half.split_at(7);
     let padded = |stream, flags, padding: u8, text: &[u8]| {
-        data(stream, flags | PADDED, &[&[padding], text, &vec![0; usize::from(padding)][..]].concat())
+        data(
+            stream,
+            flags | PADDED,
+            &[&[padding], text, &vec![0; usize::from(padding)][..]].concat(),
+        )
     };
     check(vec![
-        ("6.1 padding", vec![post(), padded(1, END_STREAM, 9, b"abc")], with(P1, "data 1 3 end"), ""),
+        (
+            "6.1 padding",
+            vec![post(), padded(1, END_STREAM, 9, b"abc")],
+            with(P1, "data 1 3 end"),
+            "",
+        ),
         (
             "6.1 only padding",
             vec![post(), padded(1, 0, 255, b""), data(1, END_STREAM, b"")],
@@ -226,7 +272,12 @@ fn frames_on_streams() {
             with(R1, "reset 1 flow-control-error"),
             "rst 1 flow-control-error",
         ),
-        ("6.9 the connection's, 0", vec![window(0, 0)], "failed protocol-error", "goaway 0 protocol-error"),
+        (
+            "6.9 the connection's, 0",
+            vec![window(0, 0)],
+            "failed protocol-error",
+            "goaway 0 protocol-error",
+        ),
         (
             "6.9.1 the connection's, too large",
             vec![window(0, 0x7fff_0000), window(0, 1)],
@@ -235,7 +286,10 @@ fn frames_on_streams() {
         ),
         (
             "6.10 in two",
-            vec![frame(Kind::Headers, END_STREAM, 1, first), frame(Kind::Continuation, END_HEADERS, 1, second)],
+            vec![
+                frame(Kind::Headers, END_STREAM, 1, first),
+                frame(Kind::Continuation, END_HEADERS, 1, second),
+            ],
             R1,
             "",
         ),
@@ -251,7 +305,10 @@ fn frames_on_streams() {
         ),
         (
             "6.10 of another stream",
-            vec![frame(Kind::Headers, END_STREAM, 1, first), frame(Kind::Continuation, END_HEADERS, 3, second)],
+            vec![
+                frame(Kind::Headers, END_STREAM, 1, first),
+                frame(Kind::Continuation, END_HEADERS, 3, second),
+            ],
             "failed protocol-error",
             "goaway 0 protocol-error",
         ),
@@ -298,7 +355,12 @@ fn frames_on_streams() {
 fn frames_of_the_connection() {
     check(vec![
         ("6.5 settings", vec![setting(4, 9), setting(77, 9)], "", "settings ack, settings ack"),
-        ("6.5.2 ENABLE_PUSH", vec![setting(2, 2)], "failed protocol-error", "goaway 0 protocol-error"),
+        (
+            "6.5.2 ENABLE_PUSH",
+            vec![setting(2, 2)],
+            "failed protocol-error",
+            "goaway 0 protocol-error",
+        ),
         ("6.5.2 ENABLE_PUSH", vec![setting(2, 1)], "", "settings ack"),
         (
             "6.5.2 INITIAL_WINDOW_SIZE",
@@ -306,8 +368,18 @@ fn frames_of_the_connection() {
             "failed flow-control-error",
             "goaway 0 flow-control-error",
         ),
-        ("6.5.2 MAX_FRAME_SIZE", vec![setting(5, 16_383)], "failed protocol-error", "goaway 0 protocol-error"),
-        ("6.5.2 MAX_FRAME_SIZE", vec![setting(5, 16_777_216)], "failed protocol-error", "goaway 0 protocol-error"),
+        (
+            "6.5.2 MAX_FRAME_SIZE",
+            vec![setting(5, 16_383)],
+            "failed protocol-error",
+            "goaway 0 protocol-error",
+        ),
+        (
+            "6.5.2 MAX_FRAME_SIZE",
+            vec![setting(5, 16_777_216)],
+            "failed protocol-error",
+            "goaway 0 protocol-error",
+        ),
         ("RFC 9218 2.1", vec![setting(9, 2)], "failed protocol-error", "goaway 0 protocol-error"),
         (
             "6.7 PING",
@@ -317,7 +389,11 @@ fn frames_of_the_connection() {
         ),
         (
             "6.9.2 overflow",
-            vec![headers(1, END_STREAM, GET), window(1, 0x7fff_ff00 - 65_535), setting(4, 65_536 + 0x100)],
+            vec![
+                headers(1, END_STREAM, GET),
+                window(1, 0x7fff_ff00 - 65_535),
+                setting(4, 65_536 + 0x100),
+            ],
             with(R1, "failed flow-control-error"),
             "goaway 1 flow-control-error",
         ),
@@ -339,7 +415,12 @@ fn frames_behind_our_resets() {
     assert_eq!(server.feed(&headers(1, 0, POST)), [P1]);
     server.mux.reset(1, Code::Cancel);
     server.mux.reset(1, Code::Cancel);
-    let late = [data(1, 0, b"abc"), window(1, 5), headers(1, END_STREAM, &[("x", "y")]), data(1, END_STREAM, b"")];
+    let late = [
+        data(1, 0, b"abc"),
+        window(1, 5),
+        headers(1, END_STREAM, &[("x", "y")]),
+        data(1, END_STREAM, b""),
+    ];
     assert_eq!(server.feed(&late.concat()), [""; 0]);
     assert_eq!(server.sent(), ["rst 1 cancel"]);
     assert_eq!(server.count(Glitch::ClosedStream), 1);

@@ -18,13 +18,18 @@ fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<List, HpackError> {
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
-    let digits: Vec<u8> =
-        hex.bytes().filter(u8::is_ascii_hexdigit).map(|digit| (digit as char).to_digit(16).unwrap() as u8).collect();
+    let digits: Vec<u8> = hex
+        .bytes()
+        .filter(u8::is_ascii_hexdigit)
+        .map(|digit| (digit as char).to_digit(16).unwrap() as u8)
+        .collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
 fn words(list: &List) -> String {
-    let field = |(name, value): &(Vec<u8>, Vec<u8>)| format!("{}={}", name.escape_ascii(), value.escape_ascii());
+    let field = |(name, value): &(Vec<u8>, Vec<u8>)| {
+        format!("{}={}", name.escape_ascii(), value.escape_ascii())
+    };
     list.iter().map(field).collect::<Vec<_>>().join("|")
 }
 
@@ -33,15 +38,21 @@ fn words(list: &List) -> String {
 #[test]
 fn appendix_c() {
     let first = ":method=GET|:scheme=http|:path=/|:authority=www.example.com";
-    let second = ":method=GET|:scheme=http|:path=/|:authority=www.example.com|cache-control=no-cache";
+    let second =
+        ":method=GET|:scheme=http|:path=/|:authority=www.example.com|cache-control=no-cache";
     let third = ":method=GET|:scheme=https|:path=/index.html|:authority=www.example.com|custom-key=custom-value";
     let date = "date=Mon, 21 Oct 2013 20:13:21 GMT|location=https://www.example.com";
-    let (found, moved) =
-        (format!(":status=302|cache-control=private|{date}"), format!(":status=307|cache-control=private|{date}"));
+    let (found, moved) = (
+        format!(":status=302|cache-control=private|{date}"),
+        format!(":status=307|cache-control=private|{date}"),
+    );
     let last = ":status=200|cache-control=private|date=Mon, 21 Oct 2013 20:13:22 GMT|location=https://www.example.com|\
                 content-encoding=gzip|set-cookie=foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1";
     let connections: Vec<Vec<(&str, &str)>> = vec![
-        vec![("400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572", "custom-key=custom-header")],
+        vec![(
+            "400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572",
+            "custom-key=custom-header",
+        )],
         vec![("040c 2f73 616d 706c 652f 7061 7468", ":path=/sample/path")],
         vec![("1008 7061 7373 776f 7264 0673 6563 7265 74", "password=secret")],
         vec![("82", ":method=GET")],
@@ -111,7 +122,11 @@ fn faults() {
     ] {
         assert_eq!(decode(&mut Decoder::default(), &bytes(block)), Err(fault), "{section}");
     }
-    assert_eq!(decode(&mut Decoder::default(), &bytes("203f e11f 82")).map(|list| list.len()), Ok(1), "two updates");
+    assert_eq!(
+        decode(&mut Decoder::default(), &bytes("203f e11f 82")).map(|list| list.len()),
+        Ok(1),
+        "two updates"
+    );
     let stopped = Decoder::default().decode(&[0x82, 0x82], &mut Vec::new(), |_, _| false);
     assert_eq!(stopped, Err(HpackError::Stopped));
     assert!(HpackError::Stopped.word() != HpackError::Index.word());

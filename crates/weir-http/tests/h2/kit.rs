@@ -2,7 +2,9 @@
 
 use weir_http::h2::frame::{END_HEADERS, FrameHead, HEAD_BYTES, Kind, settings};
 use weir_http::h2::hpack::{Decoder, encode};
-use weir_http::h2::{Additions, Code, Event, Glitch, Glitches, Heads, Limits, Mux, Outgoing, PREFACE, Turn};
+use weir_http::h2::{
+    Additions, Code, Event, Glitch, Glitches, Heads, Limits, Mux, Outgoing, PREFACE, Turn,
+};
 use weir_http::{Pseudonym, ReplyParts, Trailers};
 
 pub(crate) use weir_http::fuzzing::h2::literal;
@@ -22,7 +24,8 @@ pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-pub(crate) const GET: &[(&str, &str)] = &[(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
+pub(crate) const GET: &[(&str, &str)] =
+    &[(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
 pub(crate) const POST: &[(&str, &str)] =
     &[(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
 
@@ -102,7 +105,9 @@ impl Server {
     /// After preface and settings both ways.
     pub(crate) fn with(limits: Limits) -> Server {
         let mut server = Server::silent(limits);
-        let greeting = [&PREFACE[..], &frame(Kind::Settings, 0, 0, &[]), &frame(Kind::Settings, 1, 0, &[])].concat();
+        let greeting =
+            [&PREFACE[..], &frame(Kind::Settings, 0, 0, &[]), &frame(Kind::Settings, 1, 0, &[])]
+                .concat();
         assert_eq!(server.feed(&greeting), [""; 0]);
         server.sent();
         server
@@ -130,7 +135,11 @@ impl Server {
                 }
                 Ok(None) => break,
                 Err(failure) => {
-                    assert_eq!(self.mux.read(&mut turn, &mut self.heads).err(), Some(failure), "it says so again");
+                    assert_eq!(
+                        self.mux.read(&mut turn, &mut self.heads).err(),
+                        Some(failure),
+                        "it says so again"
+                    );
                     words.push(format!("failed {}", failure.code.word()));
                     break;
                 }
@@ -220,9 +229,15 @@ pub(crate) fn said(event: &Event<'_>) -> String {
         }
         Event::Refused { stream, error, .. } => format!("refused {stream} {}", error.word()),
         Event::Broken { stream, error, .. } => format!("broken {stream} {}", error.word()),
-        Event::Data { stream, bytes, end, .. } => format!("data {stream} {}{}", bytes.len(), last(*end)),
-        Event::Reset { stream, code, by_client: true, .. } => format!("reset {stream} {} by client", code.word()),
-        Event::Reset { stream, code, by_client: false, .. } => format!("reset {stream} {}", code.word()),
+        Event::Data { stream, bytes, end, .. } => {
+            format!("data {stream} {}{}", bytes.len(), last(*end))
+        }
+        Event::Reset { stream, code, by_client: true, .. } => {
+            format!("reset {stream} {} by client", code.word())
+        }
+        Event::Reset { stream, code, by_client: false, .. } => {
+            format!("reset {stream} {}", code.word())
+        }
         Event::Leaving { code } => format!("leaving {}", code.word()),
     }
 }
@@ -234,7 +249,9 @@ fn frame_words(head: &FrameHead, payload: &[u8]) -> String {
         Kind::Data => format!("data {stream} {}{last}", payload.len()),
         Kind::RstStream => format!("rst {stream} {}", Code::of(number(0)).word()),
         Kind::Settings if head.has(1) => "settings ack".to_owned(),
-        Kind::Settings => settings(payload).fold("settings".to_owned(), |all, (k, v)| format!("{all} {k:?}={v}")),
+        Kind::Settings => {
+            settings(payload).fold("settings".to_owned(), |all, (k, v)| format!("{all} {k:?}={v}"))
+        }
         Kind::Ping if head.has(1) => format!("pong {}", payload.escape_ascii()),
         Kind::Goaway => format!("goaway {} {}", number(0), Code::of(number(4)).word()),
         Kind::WindowUpdate => format!("window {stream} {}", number(0)),
@@ -250,6 +267,8 @@ pub(crate) fn us() -> Option<Pseudonym> {
 /// Returns a block by the encoder, where it has to be short.
 pub(crate) fn coded(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
-    fields.iter().for_each(|(name, value)| encode::put_field(&mut block, name.as_bytes(), value.as_bytes()));
+    fields
+        .iter()
+        .for_each(|(name, value)| encode::put_field(&mut block, name.as_bytes(), value.as_bytes()));
     block
 }

@@ -89,11 +89,17 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
         odd.prop_map(|(kind, flags, stream, payload)| frame(kind, flags & 0x2d, stream, &payload)),
         stream.prop_map(|stream| frame(Kind::WindowUpdate, 0, stream, &[0, 0, 1, 0])),
         request.prop_map(|(at, end, list)| {
-            let mut all = vec![(":method", "GET"), (":scheme", "http"), (":path", "/x"), (":authority", "a")];
+            let mut all =
+                vec![(":method", "GET"), (":scheme", "http"), (":path", "/x"), (":authority", "a")];
             all.extend(list.iter().map(|(name, value)| (name.as_str(), value.as_str())));
             headers(1 + 2 * at, u8::from(end), &all)
         }),
-        body.prop_map(|(at, flags, bytes)| frame(Kind::Data, flags, 1 + 2 * at, &vec![b'b'; bytes])),
+        body.prop_map(|(at, flags, bytes)| frame(
+            Kind::Data,
+            flags,
+            1 + 2 * at,
+            &vec![b'b'; bytes]
+        )),
     ]
 }
 

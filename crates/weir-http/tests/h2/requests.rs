@@ -30,7 +30,11 @@ fn malformed_lists() {
         ("8.2.1 value with CR", "control-byte", get(&[("x", "a\rb")])),
         ("8.2.1 value with LF", "control-byte", get(&[("x", "a\nb")])),
         ("8.2.1 value with NUL", "control-byte", get(&[("x", "a\0b")])),
-        ("8.2.1 value with a field", "control-byte", get(&[("x", "a\r\ntransfer-encoding: chunked")])),
+        (
+            "8.2.1 value with a field",
+            "control-byte",
+            get(&[("x", "a\r\ntransfer-encoding: chunked")]),
+        ),
         ("8.2.1 cookie with LF", "control-byte", get(&[("cookie", "a\nb")])),
         ("8.2.2 connection", "connection-field", get(&[("connection", "x-foo")])),
         ("8.2.2 proxy-connection", "connection-field", get(&[("proxy-connection", "close")])),
@@ -38,7 +42,11 @@ fn malformed_lists() {
         ("8.2.2 transfer-encoding", "connection-field", get(&[("transfer-encoding", "chunked")])),
         ("8.2.2 upgrade", "connection-field", get(&[("upgrade", "websocket")])),
         ("8.2.2 te", "connection-field", get(&[("te", "trailers, deflate")])),
-        ("8.3 pseudo behind a field", "pseudo-field", vec![method, scheme, path, ("x", "1"), authority]),
+        (
+            "8.3 pseudo behind a field",
+            "pseudo-field",
+            vec![method, scheme, path, ("x", "1"), authority],
+        ),
         ("8.3 unknown pseudo", "pseudo-field", get(&[(":proto", "x")])),
         ("8.3 of answers", "pseudo-field", get(&[(":status", "200")])),
         ("8.3.1 twice", "pseudo-field", get(&[(":path", "/")])),
@@ -48,27 +56,63 @@ fn malformed_lists() {
         ("8.3.1 no scheme", "pseudo-field", vec![method, path, authority]),
         ("8.3.1 no path", "pseudo-field", vec![method, scheme, authority]),
         ("8.3.1 empty path", "target-form", vec![method, scheme, (":path", ""), authority]),
-        ("8.3.1 path without slash", "target-form", vec![method, scheme, (":path", "a"), authority]),
+        (
+            "8.3.1 path without slash",
+            "target-form",
+            vec![method, scheme, (":path", "a"), authority],
+        ),
         ("8.3.1 absolute", "target-form", vec![method, scheme, (":path", "http://a/"), authority]),
         ("8.3.1 asterisk for GET", "target-form", vec![method, scheme, (":path", "*"), authority]),
-        ("8.3.1 method is no token", "method-invalid", vec![(":method", "GE T"), scheme, path, authority]),
-        ("8.3.1 method with CRLF", "pseudo-field", vec![(":method", "GET\r\n"), scheme, path, authority]),
-        ("8.3.1 path with CRLF", "pseudo-field", vec![method, scheme, (":path", "/\r\nx: y"), authority]),
-        ("8.3.1 authority with CRLF", "pseudo-field", vec![method, scheme, path, (":authority", "a\r\nx: y")]),
+        (
+            "8.3.1 method is no token",
+            "method-invalid",
+            vec![(":method", "GE T"), scheme, path, authority],
+        ),
+        (
+            "8.3.1 method with CRLF",
+            "pseudo-field",
+            vec![(":method", "GET\r\n"), scheme, path, authority],
+        ),
+        (
+            "8.3.1 path with CRLF",
+            "pseudo-field",
+            vec![method, scheme, (":path", "/\r\nx: y"), authority],
+        ),
+        (
+            "8.3.1 authority with CRLF",
+            "pseudo-field",
+            vec![method, scheme, path, (":authority", "a\r\nx: y")],
+        ),
         ("8.3.1 empty method", "method-invalid", vec![(":method", ""), scheme, path, authority]),
         ("3.4 PRI", "method-invalid", vec![(":method", "PRI"), scheme, path, authority]),
         ("8.3.1 host differs", "host-differs", get(&[("host", "b")])),
         ("8.3.1 two hosts", "host-repeated", get(&[("host", "a"), ("host", "a")])),
         ("8.5 CONNECT with a path", "pseudo-field", vec![(":method", "CONNECT"), path, authority]),
-        ("8.5 CONNECT without authority", "pseudo-field", vec![(":method", "CONNECT"), ("host", "a:1")]),
-        ("RFC 8441", "pseudo-field", vec![(":method", "CONNECT"), (":protocol", "websocket"), scheme, path, authority]),
+        (
+            "8.5 CONNECT without authority",
+            "pseudo-field",
+            vec![(":method", "CONNECT"), ("host", "a:1")],
+        ),
+        (
+            "RFC 8441",
+            "pseudo-field",
+            vec![(":method", "CONNECT"), (":protocol", "websocket"), scheme, path, authority],
+        ),
         ("8.1.1 a length and no body", "length-differs", get(&[("content-length", "1")])),
-        ("8.2.1 a path with a blank behind it", "pseudo-field", vec![method, scheme, (":path", "/ "), authority]),
+        (
+            "8.2.1 a path with a blank behind it",
+            "pseudo-field",
+            vec![method, scheme, (":path", "/ "), authority],
+        ),
         ("empty", "pseudo-field", vec![]),
     ];
     for (section, word, list) in lists {
         // The caller has to respond, and nothing is sent before.
-        assert_eq!(outcome(&list), (format!("refused 1 {word}"), String::new()), "{section}: {list:?}");
+        assert_eq!(
+            outcome(&list),
+            (format!("refused 1 {word}"), String::new()),
+            "{section}: {list:?}"
+        );
     }
 }
 
@@ -89,7 +133,10 @@ fn a_malformed_request_is_answered() {
             assert_eq!(server.feed(&data(1, 0, b"def")), [""; 0]);
             assert_eq!(server.sent(), ["rst 1 no-error"]);
         }
-        assert_eq!((server.mux.open(), server.count(Glitch::Malformed), server.count(Glitch::ForcedReset)), (0, 1, 0));
+        assert_eq!(
+            (server.mux.open(), server.count(Glitch::Malformed), server.count(Glitch::ForcedReset)),
+            (0, 1, 0)
+        );
         assert_eq!(server.feed(&headers(3, END_STREAM, GET)), ["request 3 GET / HTTP/2.0 end"]);
     }
 }
@@ -97,12 +144,29 @@ fn a_malformed_request_is_answered() {
 /// Blanks around a value are not part of it, as in HTTP/1.
 #[test]
 fn blanks_around_values() {
-    let list =
-        [GET, &[("x", " a b\t"), ("host", "\ta "), ("te", " trailers"), ("y", " \t "), ("cookie", " c=1 ")]].concat();
-    check_accepted(&list, true, "GET / HTTP/2.0\r\nhost: a\r\nx: a b\r\nte: trailers\r\ny: \r\ncookie: c=1\r\n\r\n");
+    let list = [
+        GET,
+        &[
+            ("x", " a b\t"),
+            ("host", "\ta "),
+            ("te", " trailers"),
+            ("y", " \t "),
+            ("cookie", " c=1 "),
+        ],
+    ]
+    .concat();
+    check_accepted(
+        &list,
+        true,
+        "GET / HTTP/2.0\r\nhost: a\r\nx: a b\r\nte: trailers\r\ny: \r\ncookie: c=1\r\n\r\n",
+    );
     let mut server = Server::new();
     server.feed(&headers(1, 0, POST));
-    assert_eq!(server.feed(&headers(1, END_STREAM, &[("x", " y ")])), ["data 1 0 end"], "trailers, too");
+    assert_eq!(
+        server.feed(&headers(1, END_STREAM, &[("x", " y ")])),
+        ["data 1 0 end"],
+        "trailers, too"
+    );
 }
 
 /// Well-formed for HTTP/2, and rejected for the reasons for which HTTP/1.1 rejects them.
@@ -155,7 +219,8 @@ fn check_accepted(list: &[(&str, &str)], end: bool, text: &str) {
     let input = headers(1, if end { END_STREAM } else { 0 }, list);
     let limits = Limits::default();
     let mut turn = Turn::new(&input, 0, &limits);
-    let Ok(Some(Event::Request { request, .. })) = server.mux.read(&mut turn, &mut server.heads) else {
+    let Ok(Some(Event::Request { request, .. })) = server.mux.read(&mut turn, &mut server.heads)
+    else {
         panic!("{list:?} is a request");
     };
     assert_eq!(String::from_utf8_lossy(request.text), text);
@@ -200,13 +265,18 @@ fn requests_are_those_of_http_1() {
     let host_only = [GET[0], GET[1], (":path", "/caf\u{e9}?x=\u{fc}"), ("host", "h:80")];
     check_accepted(&host_only, true, "GET /caf%C3%A9?x=%C3%BC HTTP/2.0\r\nhost: h:80\r\n\r\n");
     let post = [POST, &[("content-length", "3"), ("expect", "100-continue")]].concat();
-    check_accepted(&post, false, "POST / HTTP/2.0\r\nhost: a\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n");
+    check_accepted(
+        &post,
+        false,
+        "POST / HTTP/2.0\r\nhost: a\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n",
+    );
     check_accepted(
         &[POST, &[("expect", "100-continue")]].concat(),
         false,
         "POST / HTTP/2.0\r\nhost: a\r\nexpect: 100-continue\r\n\r\n",
     );
-    let options = [(":method", "OPTIONS"), (":scheme", "https"), (":path", "*"), (":authority", "a")];
+    let options =
+        [(":method", "OPTIONS"), (":scheme", "https"), (":path", "*"), (":authority", "a")];
     check_accepted(&options, true, "OPTIONS * HTTP/2.0\r\nhost: a\r\n\r\n");
     check_accepted(
         &[(":method", "CONNECT"), (":authority", "a:443")],
@@ -222,7 +292,11 @@ fn heads_without_a_length() {
     let input = headers(1, 0, &list);
     let limits = Limits::default();
     let mut turn = Turn::new(&input, 0, &limits);
-    let Ok(Some(Event::Request { request, end, .. })) = server.mux.read(&mut turn, &mut server.heads) else { panic!() };
+    let Ok(Some(Event::Request { request, end, .. })) =
+        server.mux.read(&mut turn, &mut server.heads)
+    else {
+        panic!()
+    };
     assert!(request.head.expect_continue && request.head.persist && !end);
     assert_eq!((request.head.body, request.head.form), (RequestBody::Open, TargetForm::Origin));
 }
@@ -233,10 +307,15 @@ fn content_length_is_kept() {
     let post = |length| headers(1, 0, &[POST, &[("content-length", length)]].concat());
     let told = "request 1 POST / HTTP/2.0";
     let wrong = "broken 1 length-differs";
-    let (trailers, bad) = (headers(1, END_STREAM, &[("x", "y")]), headers(1, END_STREAM, &[("X", "y")]));
+    let (trailers, bad) =
+        (headers(1, END_STREAM, &[("x", "y")]), headers(1, END_STREAM, &[("X", "y")]));
     for (length, body, events) in [
         ("3", vec![data(1, END_STREAM, b"abc")], "data 1 3 end"),
-        ("3", vec![data(1, 0, b"ab"), data(1, 0, b"c"), data(1, END_STREAM, b"")], "data 1 2, data 1 1, data 1 0 end"),
+        (
+            "3",
+            vec![data(1, 0, b"ab"), data(1, 0, b"c"), data(1, END_STREAM, b"")],
+            "data 1 2, data 1 1, data 1 0 end",
+        ),
         ("3", vec![data(1, 0, b"abc"), trailers.clone()], "data 1 3, data 1 0 end"),
         ("3", vec![data(1, 0, b"ab"), trailers], &format!("data 1 2, {wrong}")),
         ("3", vec![data(1, END_STREAM, b"ab")], wrong),
@@ -255,7 +334,8 @@ fn content_length_is_kept() {
             server.answer(1, 0);
             let sent = server.sent();
             assert!(
-                sent[0].starts_with("headers 1 :status=200") && sent.last().is_some_and(|last| last == "ended 1"),
+                sent[0].starts_with("headers 1 :status=200")
+                    && sent.last().is_some_and(|last| last == "ended 1"),
                 "{sent:?}"
             );
             assert_eq!((server.mux.open(), server.count(Glitch::Malformed)), (0, 1));
@@ -272,7 +352,11 @@ fn content_length_is_kept() {
 #[test]
 fn large_lists() {
     let limits = Limits {
-        head: weir_http::Limits { head_bytes_max: 2000, fields_max: 10, ..weir_http::Limits::default() },
+        head: weir_http::Limits {
+            head_bytes_max: 2000,
+            fields_max: 10,
+            ..weir_http::Limits::default()
+        },
         ..Limits::default()
     };
     let feed = |fields: &[(&str, &str)]| {
@@ -318,8 +402,15 @@ fn refused_lists_are_decoded() {
     let input = frame(Kind::Headers, END_HEADERS | END_STREAM, 5, &good);
     let limits = Limits::default();
     let mut turn = Turn::new(&input, 0, &limits);
-    let Ok(Some(Event::Request { request, .. })) = server.mux.read(&mut turn, &mut server.heads) else { panic!() };
-    assert!(request.text.ends_with(b"n: v\r\nx-one: one\r\n\r\n"), "{}", request.text.escape_ascii());
+    let Ok(Some(Event::Request { request, .. })) = server.mux.read(&mut turn, &mut server.heads)
+    else {
+        panic!()
+    };
+    assert!(
+        request.text.ends_with(b"n: v\r\nx-one: one\r\n\r\n"),
+        "{}",
+        request.text.escape_ascii()
+    );
     assert_eq!(server.count(Glitch::Malformed), 1);
 }
 
@@ -330,7 +421,8 @@ fn no_byte_becomes_a_line() {
         for place in 0..5 {
             let text = [b"a", &[byte][..], b"b"].concat();
             let path = [b"/", &text[..]].concat();
-            let pick = |at: usize, usual: &'static [u8]| if at == place { &text[..] } else { usual };
+            let pick =
+                |at: usize, usual: &'static [u8]| if at == place { &text[..] } else { usual };
             let mut list = Vec::new();
             literal(&mut list, b":method", pick(0, b"GET"));
             literal(&mut list, b":scheme", b"http");
@@ -341,8 +433,11 @@ fn no_byte_becomes_a_line() {
             let input = frame(Kind::Headers, END_HEADERS | END_STREAM, 1, &list);
             let limits = Limits::default();
             let mut turn = Turn::new(&input, 0, &limits);
-            if let Ok(Some(Event::Request { request, .. })) = server.mux.read(&mut turn, &mut server.heads) {
-                let lines = request.text.iter().filter(|&&byte| byte == b'\n' || byte == b'\r').count();
+            if let Ok(Some(Event::Request { request, .. })) =
+                server.mux.read(&mut turn, &mut server.heads)
+            {
+                let lines =
+                    request.text.iter().filter(|&&byte| byte == b'\n' || byte == b'\r').count();
                 assert_eq!((lines, request.fields.len()), (8, 2), "{byte:#x} at {place}");
                 let old = String::from_utf8_lossy(request.text).replacen("HTTP/2.0", "HTTP/1.1", 1);
                 let parsed = parse_request(old.as_bytes(), &limits.head, &mut Fields::default());

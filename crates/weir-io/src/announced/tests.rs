@@ -82,7 +82,9 @@ impl Bench {
     fn new(seed: u64, settings: Settings, trusts: bool) -> Bench {
         let world = SimWorld::new(seed, settings);
         let mut driver = Announced::new(world.driver());
-        let listener = driver.listen(world.listener(server()).expect("a socket"), LISTENER).expect("it listens");
+        let listener = driver
+            .listen(world.listener(server()).expect("a socket"), LISTENER)
+            .expect("it listens");
         driver.announce(listener, Some(Arc::new(move |_| trusts)));
         Bench { world, driver, listener, seen: BTreeMap::new() }
     }
@@ -114,17 +116,29 @@ impl Bench {
                 assert_eq!((token, socket), (LISTENER, self.listener));
                 let told = SocketAddr::from(([198, 51, 100, 1], 443));
                 let is_named = peer.ip().to_string() == "192.0.2.7";
-                assert_eq!(self.driver.destination(new), Some(if is_named { told } else { server() }));
+                assert_eq!(
+                    self.driver.destination(new),
+                    Some(if is_named { told } else { server() })
+                );
                 self.driver.set_token(new, 9);
                 // Only one in two reads continuously; the others ask for each piece.
-                let how = if new.index % 2 == 0 { Receive::Many(Class::Small) } else { Receive::Once(Class::Small) };
+                let how = if new.index % 2 == 0 {
+                    Receive::Many(Class::Small)
+                } else {
+                    Receive::Once(Class::Small)
+                };
                 self.driver.receive(new, how);
-                let before = self.seen.insert(new.index, Seen { peer: Some(peer), ..Seen::default() });
+                let before =
+                    self.seen.insert(new.index, Seen { peer: Some(peer), ..Seen::default() });
                 assert!(before.is_none(), "it is told once");
             }
             Event::Received(bytes) => {
                 assert_eq!(token, 9);
-                self.seen.get_mut(&socket.index).expect("it was accepted").bytes.extend_from_slice(&bytes);
+                self.seen
+                    .get_mut(&socket.index)
+                    .expect("it was accepted")
+                    .bytes
+                    .extend_from_slice(&bytes);
                 self.driver.recycle(bytes);
                 if socket.index % 2 == 1 {
                     self.driver.receive(socket, Receive::Once(Class::Small));
@@ -142,7 +156,11 @@ impl Bench {
     /// Nothing is left but the listener.
     fn is_clean(&mut self) {
         self.run(1_000_000);
-        assert!(self.driver.waiting.is_empty() && self.driver.deadlines.is_empty() && self.driver.ready.is_empty());
+        assert!(
+            self.driver.waiting.is_empty()
+                && self.driver.deadlines.is_empty()
+                && self.driver.ready.is_empty()
+        );
         assert!(self.driver.destinations.is_empty());
         assert_eq!(self.driver.inner().ledger(), Ledger { listeners: 1, ..Ledger::default() });
     }
@@ -156,7 +174,8 @@ fn a_header_in_any_pieces() {
         let rest: Vec<u8> = (0..rng.below(10_000)).map(|at| at as u8).collect();
         let all = [HEADER, &rest].concat();
         for _ in 0..1 + rng.below(4) {
-            let mut cuts: Vec<usize> = (0..rng.below(5)).map(|_| rng.index(HEADER.len() + 20).min(all.len())).collect();
+            let mut cuts: Vec<usize> =
+                (0..rng.below(5)).map(|_| rng.index(HEADER.len() + 20).min(all.len())).collect();
             cuts.extend([0, all.len()]);
             cuts.sort_unstable();
             let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &all[pair[0]..pair[1]]).collect();

@@ -17,7 +17,8 @@ use crate::{Class, Driver as _, Outbound, Receive, begin_connect, unconnected};
 const PATIENCE: Duration = weir_check::waiting::CAP;
 
 fn begin(to: SocketAddr) -> OwnedFd {
-    let socket = unconnected(Outbound { resets: true, ..Outbound::default() }, to).expect("a socket");
+    let socket =
+        unconnected(Outbound { resets: true, ..Outbound::default() }, to).expect("a socket");
     begin_connect(socket, to).expect("it begins")
 }
 
@@ -63,7 +64,10 @@ pub fn one_that_is_under_way<S: Subject>(subject: &S) {
     assert!(!asks(), "it costs too much for one that is soon over");
     bench.driver.keep_alive(near);
     assert!(asks());
-    assert_eq!(SockRef::from(&same).tcp_keepalive_time().expect("an option"), Duration::from_secs(15));
+    assert_eq!(
+        SockRef::from(&same).tcp_keepalive_time().expect("an option"),
+        Duration::from_secs(15)
+    );
     bench.close(near);
     bench.driver.keep_alive(near);
     drop((other, first));
@@ -83,8 +87,11 @@ pub fn one_that_fails<S: Subject>(subject: &S) {
     let at_once = bench.adopt(begin(to));
     bench.until("the third one has failed", |bench| bench.of(at_once).connected.is_some());
     for socket in [later, at_once] {
-        let why =
-            bench.of(socket).connected.as_ref().and_then(|result| result.as_ref().err().map(std::io::Error::kind));
+        let why = bench
+            .of(socket)
+            .connected
+            .as_ref()
+            .and_then(|result| result.as_ref().err().map(std::io::Error::kind));
         assert_eq!(why, Some(ErrorKind::ConnectionRefused));
         bench.close(socket);
     }

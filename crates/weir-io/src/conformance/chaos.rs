@@ -15,7 +15,8 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % sides
     }
 }
@@ -59,14 +60,17 @@ impl World {
         let payload = match self.dice.roll(3) {
             0 => Payload::Owned(bytes),
             1 => Payload::Shared(bytes.into()),
-            _ => Payload::Vectored(bytes.chunks(len / 7 + 1).map(|part| part.to_vec().into()).collect()),
+            _ => Payload::Vectored(
+                bytes.chunks(len / 7 + 1).map(|part| part.to_vec().into()).collect(),
+            ),
         };
         bench.driver.send(socket, payload);
     }
 
     fn receive<S: Subject>(&mut self, bench: &mut Bench<'_, S>, socket: Socket) {
         let class = [Class::Small, Class::Large][self.dice.roll(2)];
-        let how = [Receive::Off, Receive::Once(class), Receive::Many(class), Receive::Many(class)][self.dice.roll(4)];
+        let how = [Receive::Off, Receive::Once(class), Receive::Many(class), Receive::Many(class)]
+            [self.dice.roll(4)];
         bench.receive(socket, how);
     }
 
@@ -136,7 +140,13 @@ impl World {
 pub fn k2_chaos<S: Subject>(subject: &S) {
     let seeds = std::env::var("CHAOS_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
     for seed in 1..=seeds {
-        let options = Options { small_count: 6, large_count: 6, small_armed: 4, large_armed: 2, ..Options::default() };
+        let options = Options {
+            small_count: 6,
+            large_count: 6,
+            small_armed: 4,
+            large_armed: 2,
+            ..Options::default()
+        };
         let mut bench = Bench::with(subject, options);
         println!("seed {seed}");
         let mut world = World { dice: Dice(seed), ends: HashMap::new(), order: Vec::new() };

@@ -186,12 +186,21 @@ pub fn k2_names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
 /// comes back.
 pub fn buffers_run_out<S: Subject>(subject: &S) {
     for class in [Class::Small, Class::Large] {
-        let options = Options { small_count: 4, large_count: 4, small_armed: 2, large_armed: 4, ..Options::default() };
+        let options = Options {
+            small_count: 4,
+            large_count: 4,
+            small_armed: 2,
+            large_armed: 4,
+            ..Options::default()
+        };
         let mut bench = Bench::with(subject, options);
         let pairs: Vec<_> = (0..12).map(|_| bench.pair()).collect();
         bench.hold = true;
         for (at, &(near, far)) in pairs.iter().enumerate() {
-            bench.receive(far, if at % 2 == 0 { Receive::Many(class) } else { Receive::Once(class) });
+            bench.receive(
+                far,
+                if at % 2 == 0 { Receive::Many(class) } else { Receive::Once(class) },
+            );
             bench.send_all(near, &pattern(100, at));
         }
         bench.until("all buffers to be lent", |bench| bench.held.len() == 4);
@@ -255,7 +264,8 @@ pub fn buffers_are_shared_fairly<S: Subject>(subject: &S) {
     for &(_, far) in &pairs {
         bench.receive(far, Receive::Many(Class::Large));
     }
-    let whole = |bench: &mut Bench<'_, S>, at: usize| bench.of(pairs[at].1).received.len() == sizes[at];
+    let whole =
+        |bench: &mut Bench<'_, S>, at: usize| bench.of(pairs[at].1).received.len() == sizes[at];
     bench.until("the small ones", |bench| (1..4).all(|at| whole(bench, at)));
     assert!(!whole(&mut bench, 0), "the large one did not go first");
     bench.until("the large one", |bench| whole(bench, 0));
@@ -331,7 +341,10 @@ pub fn idle_sockets_keep_nobody_waiting<S: Subject>(subject: &S) {
 }
 
 /// Bytes that the second socket of each pair has received.
-pub(super) fn counts<S: Subject>(bench: &mut Bench<'_, S>, pairs: &[(Socket, Socket)]) -> Vec<usize> {
+pub(super) fn counts<S: Subject>(
+    bench: &mut Bench<'_, S>,
+    pairs: &[(Socket, Socket)],
+) -> Vec<usize> {
     pairs.iter().map(|&(_, far)| bench.of(far).received.len()).collect()
 }
 
@@ -359,10 +372,15 @@ pub fn closing_the_listener<S: Subject>(subject: &S) {
 impl<S: Subject> Bench<'_, S> {
     /// Takes turns, with one half of these pairs switched on and the other half off, until it is
     /// `done`, for at most 100 turns.
-    fn until_in_turn(&mut self, pairs: &[(Socket, Socket)], mut done: impl FnMut(&mut Self) -> (bool, Vec<usize>)) {
+    fn until_in_turn(
+        &mut self,
+        pairs: &[(Socket, Socket)],
+        mut done: impl FnMut(&mut Self) -> (bool, Vec<usize>),
+    ) {
         for turn in 0..100 {
             for (at, &(_, far)) in pairs.iter().enumerate() {
-                let how = if at % 2 == turn % 2 { Receive::Many(Class::Small) } else { Receive::Off };
+                let how =
+                    if at % 2 == turn % 2 { Receive::Many(Class::Small) } else { Receive::Off };
                 self.receive(far, how);
             }
             self.turn(1000);
@@ -393,7 +411,10 @@ impl<S: Subject> Bench<'_, S> {
         let near = self.connect(self.address);
         let text = b"the last in the queue";
         self.until("the queue", |bench| {
-            if bench.of(near).connected.is_some() && bench.of(near).sent.is_empty() && bench.of(near).token == 1 {
+            if bench.of(near).connected.is_some()
+                && bench.of(near).sent.is_empty()
+                && bench.of(near).token == 1
+            {
                 bench.of(near).token = 0;
                 bench.send(near, text);
             }

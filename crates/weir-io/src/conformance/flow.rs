@@ -33,7 +33,8 @@ pub fn streams_are_listed<S: Subject>(subject: &S) {
     assert_eq!(bench.driver.streams(), []);
     let (near, far) = bench.pair();
     let (other, _) = bench.pair();
-    let listed = |bench: &Bench<'_, S>| bench.driver.streams().into_iter().collect::<HashSet<Socket>>();
+    let listed =
+        |bench: &Bench<'_, S>| bench.driver.streams().into_iter().collect::<HashSet<Socket>>();
     assert_eq!(listed(&bench).len(), 4);
     assert!([near, far, other].iter().all(|socket| listed(&bench).contains(socket)));
     bench.close(near);
@@ -51,7 +52,10 @@ pub fn only_the_last_change_counts<S: Subject>(subject: &S) {
     let bytes = pattern(20_000, 3);
     bench.send_all(near, &bytes);
     bench.fence();
-    for changes in [&[many, Receive::Off][..], &[Receive::Once(Class::Small), Receive::Off, many, Receive::Off]] {
+    for changes in [
+        &[many, Receive::Off][..],
+        &[Receive::Once(Class::Small), Receive::Off, many, Receive::Off],
+    ] {
         changes.iter().for_each(|how| bench.receive(far, *how));
         (0..4).for_each(|_| bench.turn(0));
         bench.fence();
@@ -206,7 +210,8 @@ pub fn vectored<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Large));
-    let slices: Vec<Bytes> = (0..300).map(|at| Bytes::from(pattern([0, 1, 17, 4096, 70_000][at % 5], at))).collect();
+    let slices: Vec<Bytes> =
+        (0..300).map(|at| Bytes::from(pattern([0, 1, 17, 4096, 70_000][at % 5], at))).collect();
     let whole = slices.concat();
     bench.driver.send(near, Payload::Vectored(slices.clone()));
     bench.expect(far, &whole);
@@ -223,7 +228,8 @@ pub fn vectored<S: Subject>(subject: &S) {
 pub fn vectored_to_a_slow_reader<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
-    let slices: Vec<Bytes> = (0..200).map(|at| Bytes::from(pattern(HUGE / 200 + at * 7, at))).collect();
+    let slices: Vec<Bytes> =
+        (0..200).map(|at| Bytes::from(pattern(HUGE / 200 + at * 7, at))).collect();
     let whole = slices.concat();
     bench.driver.send(near, Payload::Vectored(slices));
     bench.fence();
@@ -278,7 +284,9 @@ pub fn half_close<S: Subject>(subject: &S) {
 
 /// Bytes and the end that come while the socket is not read are found later, in that order.
 pub fn end_before_the_first_read<S: Subject>(subject: &S) {
-    for how in [Receive::Many(Class::Small), Receive::Once(Class::Small), Receive::Many(Class::Large)] {
+    for how in
+        [Receive::Many(Class::Small), Receive::Once(Class::Small), Receive::Many(Class::Large)]
+    {
         let mut bench = Bench::new(subject);
         let (near, far) = bench.pair();
         bench.send_all(near, b"last words");
@@ -324,7 +332,8 @@ pub fn two_thousand_connections<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let clients: Vec<_> = (0..count).map(|_| bench.connect(bench.address)).collect();
     bench.until("all connections", |bench| bench.accepted.len() == count);
-    let servers: Vec<_> = std::mem::take(&mut bench.accepted).into_iter().map(|(socket, _)| socket).collect();
+    let servers: Vec<_> =
+        std::mem::take(&mut bench.accepted).into_iter().map(|(socket, _)| socket).collect();
     for (at, &client) in clients.iter().enumerate() {
         bench.until("a connect", |bench| bench.of(client).connected.is_some());
         bench.send(client, format!("<{at}>").as_bytes());

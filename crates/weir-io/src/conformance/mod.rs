@@ -28,7 +28,8 @@ use weir_check::waiting::{DEADLINE, Waiting};
 
 use crate::sim::{Settings, SimDriver, SimWorld, Step};
 use crate::{
-    Class, Completion, Driver, Event, Loose, Options, Payload, Receive, RecvBuf, RelayEnd, Relayed, Released, Socket,
+    Class, Completion, Driver, Event, Loose, Options, Payload, Receive, RecvBuf, RelayEnd, Relayed,
+    Released, Socket,
 };
 
 /// Time after which a test gives up, microseconds of the driver; see [`Patience`].
@@ -48,7 +49,11 @@ struct Patience {
 
 impl Patience {
     fn new(now_us: u64) -> Patience {
-        Patience { deadline_us: now_us + DEADLINE_US, waiting: Waiting::begin(), begun: Instant::now() }
+        Patience {
+            deadline_us: now_us + DEADLINE_US,
+            waiting: Waiting::begin(),
+            begun: Instant::now(),
+        }
     }
 
     /// # Panics
@@ -56,7 +61,11 @@ impl Patience {
     fn check(&mut self, now_us: u64, what: &str) {
         let is_real = self.begun.elapsed() >= DEADLINE / 2;
         let goes_on = self.waiting.goes_on();
-        assert!(now_us < self.deadline_us || is_real && goes_on, "not in time: {what}; {}", self.waiting.story());
+        assert!(
+            now_us < self.deadline_us || is_real && goes_on,
+            "not in time: {what}; {}",
+            self.waiting.story()
+        );
     }
 }
 
@@ -342,8 +351,11 @@ impl<'a, S: Subject> Bench<'a, S> {
         match event {
             Event::Received(bytes) => {
                 assert!(!bytes.is_empty(), "received bytes are never empty");
-                let most =
-                    if seen.class == Some(Class::Small) { self.options.small_bytes } else { self.options.large_bytes };
+                let most = if seen.class == Some(Class::Small) {
+                    self.options.small_bytes
+                } else {
+                    self.options.large_bytes
+                };
                 assert!(bytes.len() <= (most + self.subject.slack()) as usize);
                 seen.pieces += 1;
                 seen.received.extend_from_slice(&bytes);
@@ -424,7 +436,9 @@ impl<'a, S: Subject> Bench<'a, S> {
     /// A connection: the connecting end, the accepted end.
     pub fn pair(&mut self) -> (Socket, Socket) {
         let near = self.connect(self.address);
-        self.until("a connection", |bench| bench.of(near).connected.is_some() && !bench.accepted.is_empty());
+        self.until("a connection", |bench| {
+            bench.of(near).connected.is_some() && !bench.accepted.is_empty()
+        });
         assert!(self.of(near).connected.as_ref().expect("just seen").is_ok());
         let (far, peer) = self.accepted.remove(0);
         assert!(self.subject.may_be_client(peer), "{peer}");
@@ -438,7 +452,9 @@ impl<'a, S: Subject> Bench<'a, S> {
         // A racing completion may still be of the earlier class: no check once classes were mixed.
         seen.class = match (how, seen.class, seen.pieces) {
             (Receive::Once(class) | Receive::Many(class), None, 0) => Some(class),
-            (Receive::Once(class) | Receive::Many(class), Some(before), _) if class == before => Some(class),
+            (Receive::Once(class) | Receive::Many(class), Some(before), _) if class == before => {
+                Some(class)
+            }
             (Receive::Off, class, _) => class,
             _ => Some(Class::Large),
         };
@@ -501,11 +517,13 @@ impl<'a, S: Subject> Bench<'a, S> {
         for (_, buffer) in std::mem::take(&mut self.held) {
             self.driver.recycle(buffer);
         }
-        let open: Vec<Socket> = self.seen.keys().filter(|socket| !self.closed.contains(socket)).copied().collect();
+        let open: Vec<Socket> =
+            self.seen.keys().filter(|socket| !self.closed.contains(socket)).copied().collect();
         open.into_iter().for_each(|socket| self.close(socket));
         assert_eq!(self.subject.pipes_in_use(&self.driver), 0, "pipes of relays that are gone");
         self.until("all buffers", |bench| {
-            let (small, large) = (bench.driver.buffers(Class::Small), bench.driver.buffers(Class::Large));
+            let (small, large) =
+                (bench.driver.buffers(Class::Small), bench.driver.buffers(Class::Large));
             small.0 == small.1 && large.0 == large.1
         });
         self.fence();

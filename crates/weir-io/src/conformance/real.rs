@@ -17,8 +17,8 @@ use super::{Bench, Subject, pattern, suite};
 use crate::board::ACCEPTS;
 use crate::courtesy::LEFT_US;
 use crate::{
-    AcceptQueue, Board, Class, Completion, Courtesy, Delivery, Driver, Event, Options, Outbound, Receive, RelayEnd,
-    Relayed, bind_listener, set_network_aside, take_up_network,
+    AcceptQueue, Board, Class, Completion, Courtesy, Delivery, Driver, Event, Options, Outbound,
+    Receive, RelayEnd, Relayed, bind_listener, set_network_aside, take_up_network,
 };
 
 /// Descriptors that a test may open beyond those that others need.
@@ -53,7 +53,10 @@ pub fn no_wake_is_lost<S: Subject>(subject: &S) {
     while woken < WAKES && start.elapsed() < PATIENCE {
         driver.turn(None, &mut completions).expect("a turn");
         for completion in completions.drain(..) {
-            assert!(matches!(completion.event, Event::Woken) && completion.token == 0, "{completion:?}");
+            assert!(
+                matches!(completion.event, Event::Woken) && completion.token == 0,
+                "{completion:?}"
+            );
             woken += 1;
             // The thread may have given up; the count shows that.
             let _ = answer.send(());
@@ -132,7 +135,8 @@ pub fn delivery<S: Subject>(subject: &S) {
     assert_eq!(bench.driver.delivery(near), Delivery::Underway, "a window of zero is acknowledged");
     bench.receive(far, Receive::Many(Class::Large));
     bench.expect(far, &bytes);
-    bench.until("an acknowledgement", |bench| bench.driver.delivery(near) == Delivery::Acknowledged);
+    bench
+        .until("an acknowledgement", |bench| bench.driver.delivery(near) == Delivery::Acknowledged);
     bench.close(near);
     assert_eq!(bench.driver.delivery(near), Delivery::Acknowledged);
     bench.finish();
@@ -165,8 +169,9 @@ pub fn many_are_refused<S: Subject>(subject: &S) {
     driver.listen(listener, 1).expect("a listener");
     let (mut completions, start) = (Vec::new(), Instant::now());
     let mut come = |driver: &mut S::Driver, together: usize, are_served: bool| {
-        let clients: Vec<TcpStream> =
-            (0..together).map(|_| TcpStream::connect(address).expect("room in the queue")).collect();
+        let clients: Vec<TcpStream> = (0..together)
+            .map(|_| TcpStream::connect(address).expect("room in the queue"))
+            .collect();
         let mut accepted = Vec::new();
         while accepted.len() < together {
             assert!(start.elapsed() < PATIENCE, "{} of {together} were accepted", accepted.len());
@@ -184,7 +189,8 @@ pub fn many_are_refused<S: Subject>(subject: &S) {
             }
         }
         accepted.sort_unstable();
-        let mut expected: Vec<_> = clients.iter().map(|client| client.local_addr().expect("an address")).collect();
+        let mut expected: Vec<_> =
+            clients.iter().map(|client| client.local_addr().expect("an address")).collect();
         expected.sort_unstable();
         assert_eq!(accepted, expected);
         driver.stats().accept_pauses
@@ -211,7 +217,8 @@ pub fn turning_away<S: Subject>(subject: &S) {
     let clients = [(); 3].map(|()| TcpStream::connect(address).expect("room in the queue"));
     let listener = driver.listen(listener, 1).expect("a listener");
     driver.turn_away(listener);
-    let late = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a descriptor");
+    let late = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
+        .expect("a descriptor");
     late.set_nonblocking(true).expect("an option of every socket");
     let pending = late.connect(&address.into()).expect_err("no answer");
     assert_eq!(pending.raw_os_error(), Some(libc::EINPROGRESS));
@@ -249,7 +256,9 @@ pub fn turning_away_without_a_right<S: Subject>(subject: &S) {
     let (seconds, len) = (60 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
     // SAFETY: the option value is readable for `len` bytes.
-    let set = unsafe { libc::setsockopt(listener.as_raw_fd(), level, option, (&raw const seconds).cast(), len) };
+    let set = unsafe {
+        libc::setsockopt(listener.as_raw_fd(), level, option, (&raw const seconds).cast(), len)
+    };
     assert_eq!(set, 0, "an option of every listener");
     let mut client = TcpStream::connect(address).expect("room in the queue");
     let listener = driver.listen(listener, 1).expect("a listener");
@@ -299,13 +308,16 @@ pub fn handing_over<S: Subject>(subject: &S) {
         while accepted.len() < clients.len() && start.elapsed() < PATIENCE {
             for driver in &mut drivers {
                 driver.turn(Some(1_000), &mut completions).expect("a turn");
-                accepted.extend(completions.drain(..).filter_map(|completion| match completion.event {
-                    Event::Accepted { peer, .. } => Some(peer.port()),
-                    _ => None,
-                }));
+                accepted.extend(completions.drain(..).filter_map(
+                    |completion| match completion.event {
+                        Event::Accepted { peer, .. } => Some(peer.port()),
+                        _ => None,
+                    },
+                ));
             }
         }
-        let mut expected: Vec<u16> = clients.iter().map(|it| it.local_addr().expect("an address").port()).collect();
+        let mut expected: Vec<u16> =
+            clients.iter().map(|it| it.local_addr().expect("an address").port()).collect();
         expected.sort_unstable();
         accepted.sort_unstable();
         assert_eq!(accepted, expected, "{before} before, {between} between");
@@ -313,10 +325,17 @@ pub fn handing_over<S: Subject>(subject: &S) {
         drivers[0].duplicate(first).expect_err("it is closed");
         let _late = connect(1);
         drivers[1].turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
-        assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })), "{completions:?}");
+        assert!(
+            matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })),
+            "{completions:?}"
+        );
         let calls = drivers[0].stats().accepts;
         drivers[0].turn(Some(0), &mut completions).expect("a turn");
-        assert_eq!((completions.len(), drivers[0].stats().accepts), (1, calls), "the first one hears nothing of it");
+        assert_eq!(
+            (completions.len(), drivers[0].stats().accepts),
+            (1, calls),
+            "the first one hears nothing of it"
+        );
     }
 }
 
@@ -336,9 +355,14 @@ pub fn shared_listener<S: Subject>(subject: &S) {
         let client = TcpStream::connect(address).expect("room in the queue");
         let start = Instant::now();
         while completions.is_empty() && start.elapsed() < PATIENCE {
-            drivers[idle].turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+            drivers[idle]
+                .turn(Some(PATIENCE.as_micros() as u64), &mut completions)
+                .expect("a turn");
         }
-        assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })), "{completions:?}");
+        assert!(
+            matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })),
+            "{completions:?}"
+        );
         completions.clear();
         // The second driver looks too late, and that is no error.
         drivers[1 - idle].turn(Some(0), &mut completions).expect("a turn");
@@ -367,7 +391,8 @@ pub fn courtesy<S: Subject>(subject: &S) {
     }
     let [busy, idle] = &mut drivers;
     for other_comes in [true, false, true] {
-        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("room in the queue");
+        let client = TcpStream::connect(listener.local_addr().expect("an address"))
+            .expect("room in the queue");
         busy.turn(Some(0), &mut completions).expect("a turn");
         assert!(completions.is_empty(), "it is left to the other one: {completions:?}");
         let comes = if other_comes { &mut *idle } else { &mut *busy };
@@ -375,7 +400,10 @@ pub fn courtesy<S: Subject>(subject: &S) {
         while completions.is_empty() && start.elapsed() < PATIENCE {
             comes.turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
         }
-        assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })), "{completions:?}");
+        assert!(
+            matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })),
+            "{completions:?}"
+        );
         completions.clear();
         // When the moment is over, the busy one looks again for the connection that it has left, and finds none.
         let over_us = busy.now_us() + 2 * LEFT_US;
@@ -402,7 +430,10 @@ pub fn chosen_source<S: Subject>(subject: &S) {
     let (_stream, peer) = listener.accept().expect("a connection");
     assert_eq!(peer.ip(), source);
     assert!(driver.connect_by(Outbound::from_address([192, 0, 2, 1].into()), address, 3).is_err());
-    let free = std::net::TcpListener::bind((source, 0)).expect("a free port").local_addr().expect("an address");
+    let free = std::net::TcpListener::bind((source, 0))
+        .expect("a free port")
+        .local_addr()
+        .expect("an address");
     let way = Outbound { from: Some(free), ..Outbound::default() };
     driver.connect_by(way, address, 4).expect("a socket");
     driver.turn(Some(0), &mut Vec::new()).expect("a turn");
@@ -413,11 +444,16 @@ pub fn chosen_source<S: Subject>(subject: &S) {
         Ok(_) => {
             let mut completions = Vec::new();
             let start = Instant::now();
-            while !completions.iter().any(|completion: &Completion| completion.token == 5) && start.elapsed() < PATIENCE
+            while !completions.iter().any(|completion: &Completion| completion.token == 5)
+                && start.elapsed() < PATIENCE
             {
                 driver.turn(Some(100_000), &mut completions).expect("a turn");
             }
-            let event = completions.into_iter().find(|completion| completion.token == 5).expect("an end").event;
+            let event = completions
+                .into_iter()
+                .find(|completion| completion.token == 5)
+                .expect("an end")
+                .event;
             let Event::Connected(result) = event else { panic!("{event:?}") };
             refused(result)
         }
@@ -432,7 +468,8 @@ pub fn adopted_sockets<S: Subject>(subject: &S) {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let sent = pattern(1 << 20, 5);
     for nonblocking in [false, true] {
-        let connected = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+        let connected =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
         connected.set_nonblocking(nonblocking).expect("a mode");
         let (mut far, _) = listener.accept().expect("a connection");
         far.set_read_timeout(Some(PATIENCE)).expect("not zero");
@@ -531,7 +568,8 @@ pub fn unix_sockets<S: Subject>(subject: &S) {
 pub fn unix_sockets_that_fail<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let place = Sockets::new(bench.driver.name());
-    let [nobody, stale, file, packets] = ["nobody", "stale", "file", "packets"].map(|name| place.path(name));
+    let [nobody, stale, file, packets] =
+        ["nobody", "stale", "file", "packets"].map(|name| place.path(name));
     drop(UnixListener::bind(&stale).expect("a socket"));
     std::fs::write(&file, b"no socket").expect("a file");
     let _packets = std::os::unix::net::UnixDatagram::bind(&packets).expect("a socket");
@@ -550,13 +588,18 @@ pub fn unix_sockets_that_fail<S: Subject>(subject: &S) {
         assert!(code.is_none() || error.raw_os_error() == code, "{}: {error}", path.display());
         bench.close(socket);
     }
-    let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
+    let listener =
+        socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
     let full = place.path("full");
-    listener.bind(&socket2::SockAddr::unix(&full).expect("short enough")).expect("the name is free");
+    listener
+        .bind(&socket2::SockAddr::unix(&full).expect("short enough"))
+        .expect("the name is free");
     listener.listen(0).expect("it is bound");
     let first = bench.connect_unix(&full);
     let second = bench.connect_unix(&full);
-    bench.until("both are told", |bench| [first, second].iter().all(|one| bench.of(*one).connected.is_some()));
+    bench.until("both are told", |bench| {
+        [first, second].iter().all(|one| bench.of(*one).connected.is_some())
+    });
     assert!(bench.of(first).connected.as_ref().is_some_and(Result::is_ok));
     let refused = bench.of(second).connected.as_ref().and_then(|result| result.as_ref().err());
     assert_eq!(refused.and_then(std::io::Error::raw_os_error), Some(libc::EAGAIN));
@@ -578,7 +621,8 @@ impl Sockets {
     fn new(name: &str) -> Sockets {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("weir-io-{}-{name}-{number}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("weir-io-{}-{name}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("room for a folder");
         Sockets(folder)
     }
@@ -602,7 +646,10 @@ pub fn early_wake<S: Subject>(subject: &S) {
     waker.wake();
     let mut completions = Vec::new();
     driver.turn(None, &mut completions).expect("a turn");
-    assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Woken)), "{completions:?}");
+    assert!(
+        matches!(&completions[..], [only] if matches!(only.event, Event::Woken)),
+        "{completions:?}"
+    );
     completions.clear();
     driver.turn(Some(0), &mut completions).expect("a turn");
     assert!(completions.is_empty());
@@ -695,7 +742,9 @@ pub fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
             for round in 0..4 {
                 client.write_all(&text).expect("a reader");
                 // SAFETY: one byte is readable.
-                let sent = unsafe { libc::send(client.as_raw_fd(), [b'!'].as_ptr().cast(), 1, libc::MSG_OOB) };
+                let sent = unsafe {
+                    libc::send(client.as_raw_fd(), [b'!'].as_ptr().cast(), 1, libc::MSG_OOB)
+                };
                 assert_eq!(sent, 1, "round {round}");
             }
             client.write_all(&text).expect("a reader");
@@ -703,7 +752,10 @@ pub fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
         });
         bench.until("all bytes", |bench| bench.of(right).received.len() >= 5 * bytes + 4);
         let (_client, text) = thread.join().expect("no panic");
-        assert!(bench.of(right).received == [&text[..]; 5].join(&b'!'), "other bytes than were sent");
+        assert!(
+            bench.of(right).received == [&text[..]; 5].join(&b'!'),
+            "other bytes than were sent"
+        );
         bench.finish();
     }
 }
@@ -711,7 +763,8 @@ pub fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
 /// A relay that never finishes moving bytes does not keep the turn from ending: its caller has timers to look at.
 pub fn relay_without_a_pause<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
-    let [writer, reader] = [0, 1].map(|_| TcpStream::connect(bench.address).expect("room in the queue"));
+    let [writer, reader] =
+        [0, 1].map(|_| TcpStream::connect(bench.address).expect("room in the queue"));
     bench.until("both connections", |bench| bench.accepted.len() == 2);
     let (a, b) = (bench.accepted.remove(0).0, bench.accepted.remove(0).0);
     bench.relay(a, b);
@@ -720,7 +773,8 @@ pub fn relay_without_a_pause<S: Subject>(subject: &S) {
         let bytes = [1; 256 << 10];
         // Until the connections are shut down.
         scope.spawn(move || while (&writer).write(&bytes).is_ok() {});
-        scope.spawn(move || while (&reader).read(&mut [0; 256 << 10]).is_ok_and(|read| read > 0) {});
+        scope
+            .spawn(move || while (&reader).read(&mut [0; 256 << 10]).is_ok_and(|read| read > 0) {});
         let mut completions = Vec::new();
         let mut turns: Vec<Duration> = Vec::new();
         for _ in 0..20 {
@@ -741,7 +795,8 @@ pub fn relay_without_a_pause<S: Subject>(subject: &S) {
 pub fn a_turn_receives_so_much<S: Subject>(subject: &S) {
     const PAIRS: usize = 24;
     const EACH: usize = 64 * 1024;
-    let options = Options { small_bytes_per_turn: 32 * 1024, small_armed: 16, ..Options::default() };
+    let options =
+        Options { small_bytes_per_turn: 32 * 1024, small_armed: 16, ..Options::default() };
     let mut bench = Bench::with(subject, options);
     let pairs: Vec<_> = (0..PAIRS).map(|_| bench.pair()).collect();
     for &(near, far) in &pairs {

@@ -69,15 +69,23 @@ pub fn relay_both_ways<S: Subject>(subject: &S) {
         bench.expect(line.left, &back);
         assert_eq!(bench.driver.relayed(line.a), Some(moved(there.len(), back.len())));
         assert_eq!(bench.driver.relayed(line.b), bench.driver.relayed(line.a));
-        let (first, second) = if left_first { (line.left, line.right) } else { (line.right, line.left) };
-        bench.until("both sends", |bench| bench.of(first).sent.len() + bench.of(second).sent.len() == 2);
+        let (first, second) =
+            if left_first { (line.left, line.right) } else { (line.right, line.left) };
+        bench.until("both sends", |bench| {
+            bench.of(first).sent.len() + bench.of(second).sent.len() == 2
+        });
         bench.driver.shutdown_write(first);
         bench.until("the first end", |bench| bench.of(second).ended);
         assert!(!bench.of(first).is_over());
-        assert!(bench.driver.relayed(line.a).is_some_and(|moved| moved.half_closed), "one side has ended");
+        assert!(
+            bench.driver.relayed(line.a).is_some_and(|moved| moved.half_closed),
+            "one side has ended"
+        );
         // The other direction continues.
         bench.send_all(second, b"and one more thing");
-        bench.until("what came late", |bench| bench.of(first).received.ends_with(b"and one more thing"));
+        bench.until("what came late", |bench| {
+            bench.of(first).received.ends_with(b"and one more thing")
+        });
         assert!(bench.of(line.a).relay_end.is_none());
         bench.driver.shutdown_write(second);
         bench.until("the second end", |bench| bench.of(first).ended);
@@ -130,8 +138,12 @@ pub fn relay_from_any_state<S: Subject>(subject: &S) {
     for round in 0..96 {
         let mut bench = Bench::new(subject);
         let line = Line::new(&mut bench);
-        let armed =
-            [Receive::Off, Receive::Once(Class::Small), Receive::Many(Class::Small), Receive::Many(Class::Large)];
+        let armed = [
+            Receive::Off,
+            Receive::Once(Class::Small),
+            Receive::Many(Class::Small),
+            Receive::Many(Class::Large),
+        ];
         bench.receive(line.a, armed[round % 4]);
         bench.receive(line.b, armed[round / 4 % 4]);
         let (first, second, third) = (pattern(3_000, 1), pattern(20_000, 2), pattern(300_000, 3));
@@ -143,7 +155,8 @@ pub fn relay_from_any_state<S: Subject>(subject: &S) {
             bench.turn(0);
         }
         // Bytes that were handed out are the caller's to forward.
-        let (from_a, from_b) = (bench.of(line.a).received.clone(), bench.of(line.b).received.clone());
+        let (from_a, from_b) =
+            (bench.of(line.a).received.clone(), bench.of(line.b).received.clone());
         bench.until("the send of the time before", |bench| !bench.of(line.b).sent.is_empty());
         let late_a = bench.of(line.a).received[from_a.len()..].to_vec();
         let late_b = bench.of(line.b).received[from_b.len()..].to_vec();
@@ -151,12 +164,16 @@ pub fn relay_from_any_state<S: Subject>(subject: &S) {
         bench.send(line.a, &[&from_b[..], &late_b[..]].concat());
         bench.relay(line.a, line.b);
         line.read(&mut bench);
-        bench.until("both sends", |bench| bench.of(line.left).sent.len() + bench.of(line.right).sent.len() == 2);
+        bench.until("both sends", |bench| {
+            bench.of(line.left).sent.len() + bench.of(line.right).sent.len() == 2
+        });
         bench.send(line.left, &third);
         bench.send(line.right, &third);
         bench.expect(line.right, &[&first[..], &second[..], &third[..]].concat());
         bench.expect(line.left, &[&second[..], &third[..]].concat());
-        bench.until("the sends", |bench| bench.of(line.a).sent.len() == 1 && bench.of(line.b).sent.len() == 2);
+        bench.until("the sends", |bench| {
+            bench.of(line.a).sent.len() == 1 && bench.of(line.b).sent.len() == 2
+        });
         bench.driver.shutdown_write(line.left);
         bench.driver.shutdown_write(line.right);
         let told = (from_a.len() + late_a.len(), from_b.len() + late_b.len());
@@ -195,7 +212,9 @@ pub fn k2_relay_among_busy_sockets<S: Subject>(subject: &S) {
         }
         bench.receive(line.right, Receive::Many(Class::Small));
         bench.expect(line.right, &[first, second].concat());
-        bench.until("the noise", |bench| noise.iter().all(|&(near, _)| bench.of(near).sent.len() == round + 1));
+        bench.until("the noise", |bench| {
+            noise.iter().all(|&(near, _)| bench.of(near).sent.len() == round + 1)
+        });
         [line.left, line.a, line.b, line.right].into_iter().for_each(|socket| bench.close(socket));
     }
     bench.finish();
@@ -204,7 +223,13 @@ pub fn k2_relay_among_busy_sockets<S: Subject>(subject: &S) {
 /// The caller forwards the bytes of a tunnel until, in full flight, it hands the two sockets over.
 pub fn k2_relay_in_mid_tunnel<S: Subject>(subject: &S) {
     for round in 0..20 {
-        let options = Options { small_count: 8, small_armed: 4, large_count: 8, large_armed: 4, ..Options::default() };
+        let options = Options {
+            small_count: 8,
+            small_armed: 4,
+            large_count: 8,
+            large_armed: 4,
+            ..Options::default()
+        };
         let mut bench = Bench::with(subject, options);
         let line = Line::new(&mut bench);
         let (there, back) = (pattern(2_000_000, round), pattern(1_500_000, round + 1));
@@ -321,7 +346,8 @@ pub fn relay_and_reset<S: Subject>(subject: &S) {
         for busy in [true, false] {
             let mut bench = Bench::new(subject);
             let line = Line::relayed(&mut bench);
-            let (lost, kept) = if left_fails { (line.left, line.right) } else { (line.right, line.left) };
+            let (lost, kept) =
+                if left_fails { (line.left, line.right) } else { (line.right, line.left) };
             bench.receive(kept, Receive::Many(Class::Large));
             let bytes = pattern(HUGE, 4);
             if busy {
@@ -341,13 +367,22 @@ pub fn relay_and_reset<S: Subject>(subject: &S) {
                 RelayEnd::FailedB(error) if !left_fails => error,
                 other => panic!("{other:?}"),
             };
-            assert!(matches!(error.raw_os_error(), Some(libc::ECONNRESET | libc::EPIPE)), "{error}");
+            assert!(
+                matches!(error.raw_os_error(), Some(libc::ECONNRESET | libc::EPIPE)),
+                "{error}"
+            );
             let delivered = if left_fails { counted.a_to_b } else { counted.b_to_a } as usize;
             bench.until("what was delivered", |bench| bench.of(kept).received.len() >= delivered);
             let said = if busy { &bytes[..] } else { b"last words" };
-            assert!(bench.of(kept).received == said[..delivered], "a true beginning, as long as was counted");
+            assert!(
+                bench.of(kept).received == said[..delivered],
+                "a true beginning, as long as was counted"
+            );
             bench.fence();
-            assert!(!bench.of(kept).is_over(), "what becomes of the other one is the caller's decision");
+            assert!(
+                !bench.of(kept).is_over(),
+                "what becomes of the other one is the caller's decision"
+            );
             bench.reset(line.b);
             bench.close(line.a);
             bench.until("the end", |bench| bench.of(kept).is_over());
@@ -423,7 +458,11 @@ pub fn k2_close_a_relay<S: Subject>(subject: &S) {
 
 /// A relay that is always full moves only its share in a turn, and others are served in between.
 pub fn relay_shares_the_turn<S: Subject>(subject: &S) {
-    let options = Options { relay_bytes_per_turn: 128 << 10, relay_pipe_bytes: 256 << 10, ..Options::default() };
+    let options = Options {
+        relay_bytes_per_turn: 128 << 10,
+        relay_pipe_bytes: 256 << 10,
+        ..Options::default()
+    };
     let mut bench = Bench::with(subject, options);
     let lines = [(); 3].map(|()| Line::relayed(&mut bench));
     let (near, far) = bench.pair();
@@ -434,7 +473,11 @@ pub fn relay_shares_the_turn<S: Subject>(subject: &S) {
         bench.send(line.left, &pattern(HUGE, 6));
     }
     let total = |bench: &Bench<'_, S>| {
-        lines.iter().filter_map(|line| bench.driver.relayed(line.a)).map(|moved| moved.a_to_b).sum::<u64>()
+        lines
+            .iter()
+            .filter_map(|line| bench.driver.relayed(line.a))
+            .map(|moved| moved.a_to_b)
+            .sum::<u64>()
     };
     let mut rounds = 0;
     while lines.iter().any(|line| bench.of(line.right).received.len() < HUGE) {

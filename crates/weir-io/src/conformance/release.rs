@@ -7,7 +7,12 @@ use crate::{Class, Driver, Event, Loose, Options, Payload, Receive, Released, So
 
 /// Nothing was on the way: it continues under another name, and the old name is void.
 pub fn an_idle_one<S: Subject>(subject: &S) {
-    for how in [Receive::Off, Receive::Once(Class::Small), Receive::Many(Class::Small), Receive::Many(Class::Large)] {
+    for how in [
+        Receive::Off,
+        Receive::Once(Class::Small),
+        Receive::Many(Class::Small),
+        Receive::Many(Class::Large),
+    ] {
         let mut bench = Bench::new(subject);
         let (near, far) = bench.pair();
         bench.receive(near, Receive::Many(Class::Small));
@@ -44,7 +49,8 @@ pub fn bytes_on_the_way<S: Subject>(subject: &S) {
         for turns in 0..4 {
             let mut bench = Bench::new(subject);
             let (near, far) = bench.pair();
-            bench.receive(far, Receive::Many(if at % 2 == 0 { Class::Small } else { Class::Large }));
+            bench
+                .receive(far, Receive::Many(if at % 2 == 0 { Class::Small } else { Class::Large }));
             let bytes = pattern(len, at);
             bench.send(near, &bytes);
             (0..turns).for_each(|_| bench.turn(0));
@@ -145,7 +151,9 @@ pub fn what_stays<S: Subject>(subject: &S) {
     assert!(!bench.driver.release(bench.listener));
     let connecting = bench.connect(bench.address);
     assert!(!bench.driver.release(connecting));
-    bench.until("a connection", |bench| bench.of(connecting).connected.is_some() && !bench.accepted.is_empty());
+    bench.until("a connection", |bench| {
+        bench.of(connecting).connected.is_some() && !bench.accepted.is_empty()
+    });
     let (far, _) = bench.accepted.remove(0);
     bench.driver.set_token(far, 2);
     bench.receive(far, Receive::Many(Class::Large));
@@ -257,7 +265,11 @@ impl<S: Subject> Two<'_, S> {
                         self.over = true;
                     }
                     Event::Released(released) => {
-                        assert_eq!(self.owner.take(), Some((number, completion.socket)), "of who has it");
+                        assert_eq!(
+                            self.owner.take(),
+                            Some((number, completion.socket)),
+                            "of who has it"
+                        );
                         self.whole.extend_from_slice(&released.rest);
                         self.loose = Some((number, *released));
                     }

@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use crate::later::Later;
 use crate::net::{
-    accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, keep_alive, linger_zero,
-    local_address, receiving_core, set_backlog, set_congestion, set_nonblocking, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, keep_alive,
+    linger_zero, local_address, receiving_core, set_backlog, set_congestion, set_nonblocking,
+    shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -31,8 +32,9 @@ use crate::scarce::Scarce;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver, DriverStats, Event, Loose,
-    Options, Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver,
+    DriverStats, Event, Loose, Options, Outbound, Payload, Receive, RecvBuf, Relayed, Socket,
+    Token, Waker,
 };
 
 use poller::{OUT, Poller, Wait};
@@ -149,7 +151,10 @@ impl Epoll {
     fn enqueue(&mut self, socket: Socket) {
         let slot = self.table.slot(socket.index);
         let wanted = slot.has(table::LISTENER) || slot.want() != Receive::Off;
-        if wanted && slot.has(READABLE) && !slot.has(QUEUED | table::ENDED | table::STARVED | table::CONNECTING) {
+        if wanted
+            && slot.has(READABLE)
+            && !slot.has(QUEUED | table::ENDED | table::STARVED | table::CONNECTING)
+        {
             slot.set(QUEUED);
             self.ready.push_back(socket);
         }
@@ -214,7 +219,12 @@ impl Epoll {
     }
 
     /// Asks the kernel what is ready, unless there is enough to report. True when another thread woke this driver.
-    fn poll_or_not(&mut self, wait_us: Option<u64>, before: usize, into: &mut Vec<Completion>) -> io::Result<bool> {
+    fn poll_or_not(
+        &mut self,
+        wait_us: Option<u64>,
+        before: usize,
+        into: &mut Vec<Completion>,
+    ) -> io::Result<bool> {
         let have = into.len() > before;
         // The events of the work just done are enough for one turn: a wait that finds nothing costs as much as one
         // that does. But only every second time, so that no socket waits for others that always have something.
@@ -229,7 +239,8 @@ impl Epoll {
 
     /// The facts about a socket that a relay needs; None when it can't be relayed.
     fn start_of(&mut self, socket: Socket) -> Option<Start> {
-        let slot = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN | table::LISTENER))?;
+        let slot =
+            self.table.named(socket).filter(|slot| !slot.has(table::TAKEN | table::LISTENER))?;
         debug_assert!(!slot.has(table::CONNECTING), "only connected sockets are relayed");
         let (fd, sending, ended) = (slot.fd, slot.send != NO_SEND, slot.has(table::ENDED));
         Some(Start { socket, fd, receiving: false, sending, ended })
@@ -331,7 +342,12 @@ impl Driver for Epoll {
         }
     }
 
-    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_by(
+        &mut self,
+        way: Outbound<'_>,
+        to: SocketAddr,
+        token: Token,
+    ) -> io::Result<Socket> {
         let fd = way.socket_to_connect(to, true)?.into_raw_fd();
         let outcome = poller::connect(fd, to);
         Ok(self.watch_connect(fd, outcome, token))
@@ -359,7 +375,10 @@ impl Driver for Epoll {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;
             slot.clear(table::FRESH);
-            self.pending.iter_mut().filter(|one| one.socket == socket).for_each(|one| one.token = token);
+            self.pending
+                .iter_mut()
+                .filter(|one| one.socket == socket)
+                .for_each(|one| one.token = token);
         }
     }
 
@@ -384,7 +403,9 @@ impl Driver for Epoll {
 
     fn defer(&mut self, socket: Socket, on: bool) {
         let Some(slot) = self.table.named(socket) else { return };
-        if slot.has(DEFERRED) == on || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::TAKEN) {
+        if slot.has(DEFERRED) == on
+            || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::TAKEN)
+        {
             return;
         }
         self.watch(socket);

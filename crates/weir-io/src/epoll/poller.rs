@@ -46,7 +46,11 @@ impl Poller {
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: `fd` was just created and nothing else owns it.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Poller { epoll, events: Box::new([const { MaybeUninit::uninit() }; EVENTS_MAX]), milliseconds: false })
+        Ok(Poller {
+            epoll,
+            events: Box::new([const { MaybeUninit::uninit() }; EVENTS_MAX]),
+            milliseconds: false,
+        })
     }
 
     /// Watches a descriptor, edge-triggered, until it is closed. `more` is [`OUT`] or 0.
@@ -76,7 +80,8 @@ impl Poller {
     fn control(&self, operation: i32, fd: RawFd, data: u64, events: u32) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: data };
         // SAFETY: `event` is valid for the call, which copies it.
-        check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) }).map(drop)
+        check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) })
+            .map(drop)
     }
 
     /// Waits and appends `(data, events)`. A signal ends the wait early.
@@ -99,7 +104,9 @@ impl Poller {
         let milliseconds = match wait {
             Wait::No => 0,
             Wait::Forever => -1,
-            Wait::Us(us) if self.milliseconds => i32::try_from(us.div_ceil(1_000)).unwrap_or(i32::MAX),
+            Wait::Us(us) if self.milliseconds => {
+                i32::try_from(us.div_ceil(1_000)).unwrap_or(i32::MAX)
+            }
             Wait::Us(us) => return self.wait_us(us),
         };
         // SAFETY: `events` has room for EVENTS_MAX events.
@@ -107,14 +114,25 @@ impl Poller {
     }
 
     fn wait_us(&mut self, us: u64) -> io::Result<i32> {
-        let timeout =
-            libc::timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as libc::c_long * 1_000 };
-        let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr().cast::<libc::epoll_event>());
+        let timeout = libc::timespec {
+            tv_sec: (us / 1_000_000) as i64,
+            tv_nsec: (us % 1_000_000) as libc::c_long * 1_000,
+        };
+        let (epoll, events) =
+            (self.epoll.as_raw_fd(), self.events.as_mut_ptr().cast::<libc::epoll_event>());
         let mask = std::ptr::null::<libc::sigset_t>();
         // musl has no function for it. SAFETY: `events` has room for EVENTS_MAX events; `timeout`
         // outlives the call; no signal mask is given, and its size does not count then.
         let result = unsafe {
-            libc::syscall(libc::SYS_epoll_pwait2, epoll, events, EVENTS_MAX as i32, &raw const timeout, mask, 0_usize)
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                epoll,
+                events,
+                EVENTS_MAX as i32,
+                &raw const timeout,
+                mask,
+                0_usize,
+            )
         };
         match check(result as i32) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
@@ -134,13 +152,19 @@ fn check(result: i32) -> io::Result<i32> {
 ///
 /// # Safety
 /// The first `count` slices must be readable.
-pub(super) unsafe fn send_slices(fd: RawFd, slices: &mut [libc::iovec; SLICES_MAX], count: usize) -> io::Result<usize> {
+pub(super) unsafe fn send_slices(
+    fd: RawFd,
+    slices: &mut [libc::iovec; SLICES_MAX],
+    count: usize,
+) -> io::Result<usize> {
     // SAFETY: msghdr is plain data for which all zeroes is a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = slices.as_mut_ptr();
     message.msg_iovlen = count as _;
     // SAFETY: `message` describes `count` slices that the caller vouches for.
-    check_len(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+    check_len(unsafe {
+        libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    })
 }
 
 /// Starts a connect, which may be over at once.
@@ -148,7 +172,9 @@ pub(super) fn connect(fd: RawFd, to: SocketAddr) -> io::Result<()> {
     let address = SockAddr::from(to);
     // SAFETY: `address` outlives the call, and its length is its own.
     match check(unsafe { libc::connect(fd, address.as_ptr().cast(), address.len()) }) {
-        Err(error) if !matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => Err(error),
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {
+            Err(error)
+        }
         _ => Ok(()),
     }
 }

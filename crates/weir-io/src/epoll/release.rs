@@ -16,7 +16,8 @@ impl Epoll {
     /// kernel, for the driver that takes it in.
     pub(super) fn begin_release(&mut self, socket: Socket) -> bool {
         let busy = table::LISTENER | table::CONNECTING | table::RELAYING | table::RELEASING;
-        let free = self.table.named(socket).is_some_and(|slot| !slot.has(busy) && slot.send == NO_SEND);
+        let free =
+            self.table.named(socket).is_some_and(|slot| !slot.has(busy) && slot.send == NO_SEND);
         if !free || self.pending.iter().any(|completion| completion.socket == socket) {
             return false;
         }

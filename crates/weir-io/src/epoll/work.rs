@@ -10,7 +10,9 @@ use std::os::fd::RawFd;
 
 use crate::courtesy::LEFT_US;
 use crate::descriptors::FULL_PAUSE_US;
-use crate::net::{accept, concerns_one_connection, connect_result, is_unix, listen_again, receive, send};
+use crate::net::{
+    accept, concerns_one_connection, connect_result, is_unix, listen_again, receive, send,
+};
 use crate::outgoing::{Next, SLICES_MAX};
 use crate::refused::PAUSE_US;
 use crate::relay::Ready;
@@ -18,7 +20,9 @@ use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, Socket, Token};
 
 use super::poller::{self, BROKEN, HANGUP, IN, OUT};
-use super::{BLOCKED, DEFERRED, Epoll, HANGING_UP, QUEUED, READABLE, UNTOLD, WATCHED, WATCHED_OUT, data_of};
+use super::{
+    BLOCKED, DEFERRED, Epoll, HANGING_UP, QUEUED, READABLE, UNTOLD, WATCHED, WATCHED_OUT, data_of,
+};
 
 /// Calls that a payload may take in a turn.
 const SEND_CALLS_MAX: usize = 16;
@@ -35,7 +39,12 @@ enum Outcome {
 
 impl Epoll {
     /// A connect that was started, or has failed already.
-    pub(super) fn watch_connect(&mut self, fd: RawFd, started: io::Result<()>, token: Token) -> Socket {
+    pub(super) fn watch_connect(
+        &mut self,
+        fd: RawFd,
+        started: io::Result<()>,
+        token: Token,
+    ) -> Socket {
         let socket = self.table.insert(fd, token);
         let slot = self.table.slot(socket.index);
         let mut outcome = started;
@@ -48,7 +57,11 @@ impl Epoll {
             Ok(()) => slot.set(table::CONNECTING),
             Err(error) => {
                 slot.set(table::ENDED);
-                self.pending.push(Completion { token, socket, event: Event::Connected(Err(error)) });
+                self.pending.push(Completion {
+                    token,
+                    socket,
+                    event: Event::Connected(Err(error)),
+                });
             }
         }
         socket
@@ -181,7 +194,13 @@ impl Epoll {
         }
     }
 
-    fn receive_one(&mut self, socket: Socket, class: Class, once: bool, into: &mut Vec<Completion>) -> Outcome {
+    fn receive_one(
+        &mut self,
+        socket: Socket,
+        class: Class,
+        once: bool,
+        into: &mut Vec<Completion>,
+    ) -> Outcome {
         let slot = self.table.slot(socket.index);
         let pool = &mut self.pools[class as usize];
         let Some(id) = pool.take() else {
@@ -248,7 +267,8 @@ impl Epoll {
         for call in 0..SEND_CALLS_MAX {
             let slot = self.table.slot(socket.index);
             let Some(outgoing) = self.sends.get(slot.send) else { return };
-            let mut slices = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_MAX];
+            let mut slices =
+                [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_MAX];
             let (result, offered) = match outgoing.next() {
                 Next::Nothing => return self.finish_send(socket, Ok(()), into),
                 // SAFETY: the range is part of the payload, which remains in `sends`.
@@ -271,7 +291,9 @@ impl Epoll {
                         return self.block(socket, into);
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.block(socket, into),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.block(socket, into);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return self.finish_send(socket, Err(error), into),
             }
@@ -302,14 +324,20 @@ impl Epoll {
     }
 
     fn accept_some(&mut self, listener: Socket, into: &mut Vec<Completion>) {
-        if self.paused.iter().any(|(paused, until_us)| *paused == listener && *until_us > self.now_us) {
+        if self
+            .paused
+            .iter()
+            .any(|(paused, until_us)| *paused == listener && *until_us > self.now_us)
+        {
             // It is checked when the pause ends.
             return self.table.slot(listener.index).clear(READABLE);
         }
         let slot = self.table.slot(listener.index);
         let (fd, token, is_deaf) = (slot.fd, slot.token, slot.has(table::DEAF));
         let is_shared = || self.options.shared_listeners || is_unix(fd);
-        if !self.courtesy.takes_up(listener.index) && self.courtesy.leaves(listener.index, is_shared, self.now_us) {
+        if !self.courtesy.takes_up(listener.index)
+            && self.courtesy.leaves(listener.index, is_shared, self.now_us)
+        {
             self.table.slot(listener.index).clear(READABLE);
             return self.paused.push((listener, self.now_us + LEFT_US));
         }
@@ -329,7 +357,11 @@ impl Epoll {
                     let socket = self.table.insert_fresh(accepted, listener);
                     self.refused.came(listener.index);
                     some = true;
-                    into.push(Completion { token, socket: listener, event: Event::Accepted { socket, peer } });
+                    into.push(Completion {
+                        token,
+                        socket: listener,
+                        event: Event::Accepted { socket, peer },
+                    });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.table.slot(listener.index).clear(READABLE);
@@ -342,7 +374,15 @@ impl Epoll {
                     return;
                 }
                 Err(error) if error.raw_os_error().is_some_and(concerns_one_connection) => {}
-                Err(error) => return self.hold_back(listener, token, error, self.options.accept_pause_us, into),
+                Err(error) => {
+                    return self.hold_back(
+                        listener,
+                        token,
+                        error,
+                        self.options.accept_pause_us,
+                        into,
+                    );
+                }
             }
         }
     }

@@ -6,7 +6,9 @@
 //! [`ELEMENTS_MAX`] of them a message.
 
 use crate::netlink;
-pub(super) use crate::netlink::{ACKNOWLEDGE, Answer, Attributes, CREATE, EXCLUSIVE, answers, find};
+pub(super) use crate::netlink::{
+    ACKNOWLEDGE, Answer, Attributes, CREATE, EXCLUSIVE, answers, find,
+};
 
 /// Elements that one message may name: each takes at most 44 bytes of an attribute with at most
 /// 65,535.
@@ -36,7 +38,12 @@ impl Batch {
     }
 
     /// Adds a message of this kind to nftables; `write` gives its attributes. Returns its number.
-    pub(super) fn message(&mut self, kind: u8, flags: u16, write: impl FnOnce(&mut Attributes<'_>)) -> u32 {
+    pub(super) fn message(
+        &mut self,
+        kind: u8,
+        flags: u16,
+        write: impl FnOnce(&mut Attributes<'_>),
+    ) -> u32 {
         self.put(NFTABLES << 8 | u16::from(kind), flags, INET, 0, write)
     }
 
@@ -91,12 +98,19 @@ mod tests {
         let bytes = batch.finish();
         let (begin, rest) = bytes.split_at(20);
         let (middle, end) = rest.split_at(20 + 12 + 12);
-        assert_eq!(begin, [&[20, 0, 0, 0, 16, 0, 1, 0, 7, 0, 0, 0][..], &[0; 4], &[0, 0, 0, 10]].concat());
-        let header = [&[44, 0, 0, 0, 12, 10, 1, 4, 8, 0, 0, 0][..], &[0; 4], &[1, 0, 0, 0]].concat();
+        assert_eq!(
+            begin,
+            [&[20, 0, 0, 0, 16, 0, 1, 0, 7, 0, 0, 0][..], &[0; 4], &[0, 0, 0, 10]].concat()
+        );
+        let header =
+            [&[44, 0, 0, 0, 12, 10, 1, 4, 8, 0, 0, 0][..], &[0; 4], &[1, 0, 0, 0]].concat();
         let text = [&[9, 0, 1, 0][..], b"weir\0", &[0; 3]].concat();
         let number = [12, 0, 3, 0x80, 8, 0, 4, 0, 1, 2, 3, 4];
         assert_eq!(middle, [&header[..], &text, &number].concat());
-        assert_eq!(end, [&[20, 0, 0, 0, 17, 0, 1, 0, 9, 0, 0, 0][..], &[0; 4], &[0, 0, 0, 10]].concat());
+        assert_eq!(
+            end,
+            [&[20, 0, 0, 0, 17, 0, 1, 0, 9, 0, 0, 0][..], &[0; 4], &[0, 0, 0, 10]].concat()
+        );
     }
 
     #[test]
@@ -108,11 +122,16 @@ mod tests {
         let packets = |bytes: &[u8]| find(find(bytes, 4)?, 2).map(<[u8]>::to_vec);
         let whole = told.len();
         told.extend_from_slice(
-            &[&[20, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0][..], &(-23_i32).to_ne_bytes()].concat(),
+            &[&[20, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0][..], &(-23_i32).to_ne_bytes()]
+                .concat(),
         );
         for cut in 0..=told.len() {
             let read: Vec<_> = answers(&told[..cut]).collect();
-            assert_eq!(read.len(), usize::from(cut >= whole) + usize::from(cut == told.len()), "{cut}");
+            assert_eq!(
+                read.len(),
+                usize::from(cut >= whole) + usize::from(cut == told.len()),
+                "{cut}"
+            );
             if let Some((number, Answer::Told(told))) = read.first() {
                 // Skips the header that messages of nftables have.
                 let bytes = &told[4..];

@@ -62,7 +62,8 @@ pub(super) enum Set {
 }
 
 impl Set {
-    const ALL: [Set; 7] = [Set::Ports, Set::Allow4, Set::Allow6, Set::Ban4, Set::Ban6, Set::Net4, Set::Net6];
+    const ALL: [Set; 7] =
+        [Set::Ports, Set::Allow4, Set::Allow6, Set::Ban4, Set::Ban6, Set::Net4, Set::Net6];
 
     fn name(self) -> &'static str {
         match self {
@@ -110,7 +111,13 @@ impl Set {
 
 /// Makes all of it. `elements_max`: how many hosts, or networks of 64 bits, can be blocked at a
 /// time. Returns the number of the last message.
-pub(super) fn create(batch: &mut Batch, table: &str, scope: &Scope, allowed: &[Network], elements_max: u32) -> u32 {
+pub(super) fn create(
+    batch: &mut Batch,
+    table: &str,
+    scope: &Scope,
+    allowed: &[Network],
+    elements_max: u32,
+) -> u32 {
     batch.message(NEW_TABLE, CREATE | EXCLUSIVE, |message| {
         message.text(1, table);
         // `NFT_TABLE_F_OWNER`.
@@ -138,7 +145,8 @@ pub(super) fn create(batch: &mut Batch, table: &str, scope: &Scope, allowed: &[N
         message.text(7, "filter");
     });
     if let Scope::Ports(ports) = scope {
-        let elements: Vec<Element> = ports.iter().map(|port| Element::of(&port.to_be_bytes())).collect();
+        let elements: Vec<Element> =
+            ports.iter().map(|port| Element::of(&port.to_be_bytes())).collect();
         for part in elements.chunks(super::message::ELEMENTS_MAX) {
             change(batch, table, Set::Ports, part, Change::Add);
         }
@@ -161,7 +169,10 @@ fn new_set(batch: &mut Batch, table: &str, set: Set, id: u32, elements_max: u32)
         message.text(1, table);
         message.text(2, set.name());
         // `NFT_SET_INTERVAL`, `NFT_SET_TIMEOUT`.
-        message.number(3, if set.is_of_intervals() { 4 } else { 0 } | if set.has_times() { 16 } else { 0 });
+        message.number(
+            3,
+            if set.is_of_intervals() { 4 } else { 0 } | if set.has_times() { 16 } else { 0 },
+        );
         let (bytes, kind) = set.key();
         message.number(4, kind);
         message.number(5, bytes);
@@ -358,12 +369,21 @@ fn interval((address, prefix): Network, time_ms: Option<u64>) -> Vec<Element> {
         }
     };
     let first = Element { time_ms, ..first };
-    [Some(first), behind.map(|behind| Element { ends: true, ..behind })].into_iter().flatten().collect()
+    [Some(first), behind.map(|behind| Element { ends: true, ..behind })]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Adds elements to a set, or removes them. At most [`super::message::ELEMENTS_MAX`]. Returns the
 /// number of the message, which is answered.
-pub(super) fn change(batch: &mut Batch, table: &str, set: Set, elements: &[Element], how: Change) -> u32 {
+pub(super) fn change(
+    batch: &mut Batch,
+    table: &str,
+    set: Set,
+    elements: &[Element],
+    how: Change,
+) -> u32 {
     let (kind, flags) = match how {
         Change::Add => (NEW_ELEMENTS, CREATE),
         Change::Delete => (DELETE_ELEMENTS, 0),

@@ -25,7 +25,12 @@ fn in_own_network<T: Send>(body: impl FnOnce() -> T + Send) -> Option<T> {
                 eprintln!("not tested, no namespace: {error}");
                 return None;
             }
-            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().is_ok_and(|status| status.success()));
+            assert!(
+                Command::new("ip")
+                    .args(["link", "set", "lo", "up"])
+                    .status()
+                    .is_ok_and(|status| status.success())
+            );
             Some(body())
         };
         scope.spawn(inside).join().expect("no panic")
@@ -41,7 +46,8 @@ fn block(text: &str) -> Network {
 /// dropped.
 fn reaches(nft: &mut Nft, from: IpAddr, to: SocketAddr) -> bool {
     let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let client = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK, Some(ipproto::TCP)).unwrap();
+    let client =
+        socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK, Some(ipproto::TCP)).unwrap();
     sockopt::set_ip_freebind(&client, true).unwrap();
     bind(&client, &SocketAddr::new(from, 0)).unwrap();
     let before = nft.dropped().unwrap().packets;
@@ -60,7 +66,11 @@ fn reaches(nft: &mut Nft, from: IpAddr, to: SocketAddr) -> bool {
         if rustix::event::poll(&mut polled, Some(&brief)).unwrap() > 0 {
             return true;
         }
-        assert!(waiting.goes_on(), "{from} to {to}: neither dropped nor let in; {}", waiting.story());
+        assert!(
+            waiting.goes_on(),
+            "{from} to {to}: neither dropped nor let in; {}",
+            waiting.story()
+        );
     }
 }
 
@@ -121,10 +131,16 @@ fn a_full_set_refuses_what_is_too_much() {
     in_own_network(|| {
         // Twice as many elements as blocks, because expired ones take room for a while.
         let mut nft = Nft::open("weir-test", &Scope::Host, &[], 1000).unwrap();
-        let all: Vec<_> = (0..2100_u32).map(|n| ((Ipv4Addr::from_bits(0x0a00_0000 + n).into(), 32), LONG)).collect();
+        let all: Vec<_> = (0..2100_u32)
+            .map(|n| ((Ipv4Addr::from_bits(0x0a00_0000 + n).into(), 32), LONG))
+            .collect();
         let failed = nft.add(&all);
         assert_eq!(failed.len(), 100, "{:?}", failed.first());
-        assert!(failed.iter().all(|(_, error)| error.raw_os_error() == Some(libc::ENFILE)), "{:?}", failed.first());
+        assert!(
+            failed.iter().all(|(_, error)| error.raw_os_error() == Some(libc::ENFILE)),
+            "{:?}",
+            failed.first()
+        );
         let there: Vec<Network> = all
             .iter()
             .map(|(block, _)| *block)
@@ -137,13 +153,20 @@ fn a_full_set_refuses_what_is_too_much() {
 #[test]
 fn the_table_is_its_makers_and_goes_with_it() {
     in_own_network(|| {
-        let nft =
-            Nft::open("weir-test", &Scope::Ports(vec![80, 443]), &[block("10.0.0.0/8"), block("2001:db8::/32")], 10)
-                .unwrap();
+        let nft = Nft::open(
+            "weir-test",
+            &Scope::Ports(vec![80, 443]),
+            &[block("10.0.0.0/8"), block("2001:db8::/32")],
+            10,
+        )
+        .unwrap();
         assert!(Nft::open("weir-test", &Scope::Host, &[], 10).is_err(), "its name is taken");
         let list = || Command::new("nft").args(["list", "ruleset"]).output();
         let Ok(listed) = list() else { return eprintln!("not listed: there is no nft") };
-        let listed = String::from_utf8_lossy(&listed.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        let listed = String::from_utf8_lossy(&listed.stdout)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         // Versions of the program write this in two ways.
         let listed = listed.replace("== @", "@");
         for part in [
@@ -168,9 +191,13 @@ fn the_table_is_its_makers_and_goes_with_it() {
 
 #[test]
 fn the_last_addresses_have_nothing_behind_them() {
-    for (text, expected) in
-        [("255.0.0.0/8", 1), ("254.0.0.0/8", 2), ("ff00::/8", 1), ("2001:db8::/32", 2), ("255.255.255.255/32", 1)]
-    {
+    for (text, expected) in [
+        ("255.0.0.0/8", 1),
+        ("254.0.0.0/8", 2),
+        ("ff00::/8", 1),
+        ("2001:db8::/32", 2),
+        ("255.255.255.255/32", 1),
+    ] {
         assert_eq!(elements(block(text), None).len(), expected, "{text}");
     }
 }

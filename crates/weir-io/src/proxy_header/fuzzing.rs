@@ -34,9 +34,11 @@ pub fn read(data: &[u8]) {
 
 /// Both versions of a header give the same client and destination.
 fn again(from: SocketAddr, to: Option<SocketAddr>) {
-    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let canonical =
+        |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let expected = |header: ProxyHeader| {
-        let (client, destination) = (header.client.map(canonical), header.destination.map(canonical));
+        let (client, destination) =
+            (header.client.map(canonical), header.destination.map(canonical));
         (client, destination.filter(|to| !to.ip().is_unspecified()))
     };
     let whose = Whose::Client { from, to };
@@ -52,7 +54,10 @@ fn again(from: SocketAddr, to: Option<SocketAddr>) {
 
 /// Headers to begin with.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let client = |from: &str, to: &str| Whose::Client { from: from.parse().expect("an address"), to: to.parse().ok() };
+    let client = |from: &str, to: &str| Whose::Client {
+        from: from.parse().expect("an address"),
+        to: to.parse().ok(),
+    };
     let all = [
         Whose::Own,
         Whose::Unknown,
@@ -61,7 +66,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         client("192.0.2.1:1", ""),
     ];
     let versions = [ProxyVersion::V1, ProxyVersion::V2];
-    let headers = all.into_iter().flat_map(|whose| versions.map(|version| ProxyHeader::write(version, whose)));
+    let headers = all
+        .into_iter()
+        .flat_map(|whose| versions.map(|version| ProxyHeader::write(version, whose)));
     headers.map(|header| [&header[..], b"GET / HTTP/1.1\r\n"].concat()).collect()
 }
 

@@ -215,7 +215,9 @@ impl Flow {
         match pipe.fill(source.fd, tools.pipe_bytes) {
             Ok(bytes) => self.came(bytes),
             // A splice doesn't get past an urgent byte (`tcp_read_sock`), a receive does.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && source.stops_short => self.streaming = false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && source.stops_short => {
+                self.streaming = false
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => source.readable = false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if cannot_splice(&error) => self.copies = true,
@@ -227,7 +229,8 @@ impl Flow {
     /// Receives, and sends the bytes at once; those without room are held.
     fn copy(&mut self, source: &mut Side, sink: &mut Side, tools: &mut Tools) -> Result<(), Halt> {
         tools.scratch.resize(COPY_BYTES, 0);
-        let bytes = receive(source, &mut tools.scratch, &mut tools.syscalls).map_err(Halt::SourceFailed)?;
+        let bytes =
+            receive(source, &mut tools.scratch, &mut tools.syscalls).map_err(Halt::SourceFailed)?;
         let Some(mut bytes) = bytes else { return Ok(()) };
         self.came(bytes);
         self.streaming = bytes == COPY_BYTES;
@@ -251,7 +254,8 @@ impl Flow {
             }
         }
         let ends = self.over && !self.last;
-        let sent = send(sink, &tools.scratch[..bytes], ends, &mut tools.syscalls).map_err(Halt::SinkFailed)?;
+        let sent = send(sink, &tools.scratch[..bytes], ends, &mut tools.syscalls)
+            .map_err(Halt::SinkFailed)?;
         self.moved += sent as u64;
         tools.copied += sent as u64;
         if sent < bytes {
@@ -313,7 +317,10 @@ fn stop_waiting(source: &Side, sink: &Side, nonblocking: &mut bool) -> bool {
 
 /// Whether the call failed and not the socket: an unusual kind of socket, a sandbox, memory.
 fn cannot_splice(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP | libc::ENOMEM))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP | libc::ENOMEM)
+    )
 }
 
 /// Receives available bytes; None: none now. 0 bytes are the end.

@@ -60,7 +60,11 @@ impl Ready {
         let any = |bits: i16| mask & bits as u32 != 0;
         let broken = any(libc::POLLHUP | libc::POLLERR);
         let stops_short = broken || any(libc::POLLRDHUP | libc::POLLPRI);
-        Ready { readable: any(libc::POLLIN) || stops_short, writable: any(libc::POLLOUT) || broken, stops_short }
+        Ready {
+            readable: any(libc::POLLIN) || stops_short,
+            writable: any(libc::POLLOUT) || broken,
+            stops_short,
+        }
     }
 }
 
@@ -177,7 +181,11 @@ impl Relays {
         Some((index, side))
     }
 
-    fn with<R>(&mut self, socket: Socket, act: impl FnOnce(&mut Relay, usize, &mut Tools) -> R) -> Option<R> {
+    fn with<R>(
+        &mut self,
+        socket: Socket,
+        act: impl FnOnce(&mut Relay, usize, &mut Tools) -> R,
+    ) -> Option<R> {
         let (index, side) = self.find(socket)?;
         let result = act(self.items[index as usize].as_mut()?, side, &mut self.tools);
         self.enqueue(index);
@@ -308,10 +316,13 @@ impl Relay {
             }
             let [first, second] = &mut self.sides;
             let (source, sink) = if from == 0 { (first, second) } else { (second, first) };
-            match self.flows[from].advance(source, sink, tools, &mut self.nonblocking, SHARE_BYTES) {
+            match self.flows[from].advance(source, sink, tools, &mut self.nonblocking, SHARE_BYTES)
+            {
                 Halt::Waiting => {}
                 Halt::Again => again = true,
-                Halt::Done if self.failure.is_none() => crate::net::shutdown_write(self.sides[1 - from].fd),
+                Halt::Done if self.failure.is_none() => {
+                    crate::net::shutdown_write(self.sides[1 - from].fd)
+                }
                 Halt::Done => {}
                 Halt::SourceFailed(error) => {
                     self.fail(from, &error, true, &mut tools.pipes);

@@ -77,7 +77,8 @@ impl Pipe {
         while have < bytes.len() {
             let rest = &mut bytes[have..];
             // SAFETY: `rest` is writable for its length.
-            let result = unsafe { libc::read(self.read.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len()) };
+            let result =
+                unsafe { libc::read(self.read.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len()) };
             have += usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
             if result == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -93,8 +94,16 @@ impl Pipe {
 fn splice(from: RawFd, to: RawFd, most: u32) -> io::Result<usize> {
     let none = std::ptr::null_mut();
     // SAFETY: without offsets no pointers are involved.
-    let result =
-        unsafe { libc::splice(from, none, to, none, most as usize, libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE) };
+    let result = unsafe {
+        libc::splice(
+            from,
+            none,
+            to,
+            none,
+            most as usize,
+            libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE,
+        )
+    };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 

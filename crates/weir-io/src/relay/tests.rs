@@ -11,7 +11,9 @@ use weir_check::waiting::{Waiting, eventually};
 
 use super::flow::{Flow, Halt, Side, Tools};
 use super::pipe::Pipes;
-use crate::{Completion, Driver, DriverStats, Epoll, Event, Options, Outbound, RelayEnd, Relayed, Socket};
+use crate::{
+    Completion, Driver, DriverStats, Epoll, Event, Options, Outbound, RelayEnd, Relayed, Socket,
+};
 
 /// Longest wait of one turn, microseconds.
 const TURN_US: u64 = 1_000_000;
@@ -40,7 +42,8 @@ impl Refusal {
 
     /// Applies it to the calling thread, for ever.
     fn install(&self) {
-        let instruction = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+        let instruction =
+            |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
         let (hit, miss) = if self.when_equal { (0, 1) } else { (1, 0) };
         // The number is the first field of the data, arguments of 8 bytes begin at 16; the lower half comes first.
         let mut filter = [
@@ -48,14 +51,24 @@ impl Refusal {
             instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, self.call as u32),
             instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 16 + 8 * self.argument),
             instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, hit, miss, self.value),
-            instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | self.code as u32),
+            instruction(
+                libc::BPF_RET | libc::BPF_K,
+                0,
+                0,
+                libc::SECCOMP_RET_ERRNO | self.code as u32,
+            ),
             instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
         // SAFETY: no pointers; only this thread is concerned.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
         // SAFETY: the program and its instructions outlive the call, which copies them.
-        assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) }, 0);
+        assert_eq!(
+            unsafe {
+                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+            },
+            0
+        );
     }
 }
 
@@ -76,7 +89,11 @@ impl Bench {
         let mut bench = Bench { driver, near, far };
         let mut connected = 0;
         while connected < 2 {
-            connected += bench.turn().iter().filter(|one| matches!(one.event, Event::Connected(Ok(())))).count();
+            connected += bench
+                .turn()
+                .iter()
+                .filter(|one| matches!(one.event, Event::Connected(Ok(()))))
+                .count();
         }
         bench
     }
@@ -95,7 +112,8 @@ impl Bench {
         let [a, b] = self.near;
         self.driver.relay(a, b);
         let expected = pattern();
-        let clients: Vec<_> = self.far.iter().map(|far| far.try_clone().expect("a descriptor")).collect();
+        let clients: Vec<_> =
+            self.far.iter().map(|far| far.try_clone().expect("a descriptor")).collect();
         std::thread::scope(|scope| {
             for mut far in clients {
                 let (mut reader, expected) = (far.try_clone().expect("a descriptor"), &expected);
@@ -110,12 +128,20 @@ impl Bench {
                 });
             }
             let completions = self.turn();
-            let [Completion { token: 1, event: Event::RelayEnded { moved, how: RelayEnd::Complete }, .. }] =
-                &completions[..]
+            let [
+                Completion {
+                    token: 1,
+                    event: Event::RelayEnded { moved, how: RelayEnd::Complete },
+                    ..
+                },
+            ] = &completions[..]
             else {
                 panic!("{completions:?}");
             };
-            assert_eq!(*moved, Relayed { a_to_b: BYTES as u64, b_to_a: BYTES as u64, half_closed: false });
+            assert_eq!(
+                *moved,
+                Relayed { a_to_b: BYTES as u64, b_to_a: BYTES as u64, half_closed: false }
+            );
         });
         assert_eq!(self.driver.relayed(a), None);
         let (pipes, unused) = self.driver.relays.pipes();
@@ -162,7 +188,13 @@ fn what_can_not_leave_a_pipe_is_read_out_of_it() {
     // An odd number of bytes is requested on the way in, so that the way out can be distinguished
     // from it.
     let bytes = (100 << 10) + 1;
-    let refusal = Refusal { call: libc::SYS_splice, argument: 4, value: bytes, when_equal: false, code: libc::EINVAL };
+    let refusal = Refusal {
+        call: libc::SYS_splice,
+        argument: 4,
+        value: bytes,
+        when_equal: false,
+        code: libc::EINVAL,
+    };
     let stats = run(Options { relay_pipe_bytes: bytes, ..Options::default() }, Some(refusal));
     // How often a pipe is filled exactly, and gets through, is chance.
     assert!(stats.relay_copied > 0, "nothing was read out of a pipe: {stats:?}");
@@ -178,7 +210,8 @@ fn everything_is_copied_when_descriptors_run_out() {
 #[test]
 fn a_pipe_of_the_usual_size_will_do() {
     let value = libc::F_SETPIPE_SZ as u32;
-    let refusal = Refusal { call: libc::SYS_fcntl, argument: 1, value, when_equal: true, code: libc::EPERM };
+    let refusal =
+        Refusal { call: libc::SYS_fcntl, argument: 1, value, when_equal: true, code: libc::EPERM };
     assert!(run(Options::default(), Some(refusal)).relay_spliced > 0);
 }
 
@@ -188,7 +221,13 @@ fn a_pipe_that_holds_little_is_not_used() {
     let stats = run(Options { relay_pipe_bytes: 8 << 10, ..Options::default() }, None);
     assert!(stats.relay_spliced > 0, "smaller on purpose is fine");
     let value = libc::F_SETPIPE_SZ as u32;
-    let refusal = Refusal { call: libc::SYS_fcntl, argument: 1, value: value + 1, when_equal: true, code: libc::EPERM };
+    let refusal = Refusal {
+        call: libc::SYS_fcntl,
+        argument: 1,
+        value: value + 1,
+        when_equal: true,
+        code: libc::EPERM,
+    };
     assert_eq!(value + 1, libc::F_GETPIPE_SZ as u32);
     // Both sizes are refused, so that the capacity is not known to suffice.
     let stats = std::thread::spawn(move || {
@@ -205,7 +244,13 @@ fn info(stream: &TcpStream) -> libc::tcp_info {
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: `info` is writable for `len` bytes.
     let result = unsafe {
-        libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut len)
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
     };
     assert_eq!(result, 0);
     info
@@ -269,7 +314,8 @@ fn a_share_does_not_part_last_bytes_from_the_end() {
         sending: false,
     });
     let pipes = Pipes::new(0, 0);
-    let mut tools = Tools { pipes, scratch: Vec::new(), pipe_bytes: 0, syscalls: 0, copied: 0, spliced: 0 };
+    let mut tools =
+        Tools { pipes, scratch: Vec::new(), pipe_bytes: 0, syscalls: 0, copied: 0, spliced: 0 };
     let mut flow = Flow::new(false);
     let halt = flow.advance(&mut source, &mut sink, &mut tools, &mut false, 1);
     assert!(matches!(halt, Halt::Done) && flow.moved == 100, "{halt:?}");
@@ -287,11 +333,15 @@ fn begin(speaks: bool) -> Option<(u32, bool)> {
     if speaks {
         client.write_all(b"a").expect("room");
     }
-    let b = driver.connect_by(Outbound { resets: true, ..Outbound::default() }, address, 2).expect("a socket");
-    let mut bench = Bench { driver, near: [a, b], far: [client.try_clone().expect("a descriptor"), client] };
+    let b = driver
+        .connect_by(Outbound { resets: true, ..Outbound::default() }, address, 2)
+        .expect("a socket");
+    let mut bench =
+        Bench { driver, near: [a, b], far: [client.try_clone().expect("a descriptor"), client] };
     let mut connected = 0;
     while connected < 2 {
-        connected += bench.turn().iter().filter(|one| matches!(one.event, Event::Connected(Ok(())))).count();
+        connected +=
+            bench.turn().iter().filter(|one| matches!(one.event, Event::Connected(Ok(())))).count();
     }
     bench.driver.relay(a, b);
     // Its connect is acknowledged by this turn at the latest.
@@ -314,8 +364,15 @@ fn acknowledges_at_once(address: SocketAddr) -> bool {
     let fd = numbers.into_iter().find(is_it).expect("a socket");
     let (mut on, mut len) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: `on` is writable for `len` bytes.
-    let result =
-        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw mut on).cast(), &raw mut len) };
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_QUICKACK,
+            (&raw mut on).cast(),
+            &raw mut len,
+        )
+    };
     assert_eq!(result, 0);
     on != 0
 }

@@ -173,7 +173,8 @@ impl Net<'_> {
     /// [led](super::SimWorld::lead) ([`Actor::on_first`]).
     pub fn watch_firsts(&mut self, how: Option<Firsts>) {
         let actor = self.actor;
-        self.world.watch = how.map(|Firsts { late_us, lost, held }| Watch { actor, late_us, lost, held });
+        self.world.watch =
+            how.map(|Firsts { late_us, lost, held }| Watch { actor, late_us, lost, held });
     }
 
     /// Delivers a held first packet to the listener that its client is led to.

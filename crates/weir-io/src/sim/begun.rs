@@ -51,7 +51,11 @@ pub(super) struct Watch {
 ///
 /// # Errors
 /// The address is taken for this server (EADDRNOTAVAIL).
-pub(super) fn local_of(world: &mut World, from: SocketAddr, to: SocketAddr) -> io::Result<SocketAddr> {
+pub(super) fn local_of(
+    world: &mut World,
+    from: SocketAddr,
+    to: SocketAddr,
+) -> io::Result<SocketAddr> {
     close(world);
     if from.port() == 0 {
         return Ok(world.new_local(from.ip()));
@@ -81,7 +85,12 @@ pub(super) fn begin(
     Ok(given.into())
 }
 
-pub(super) fn adopt(world: &mut World, driver: usize, descriptor: OwnedFd, token: Token) -> io::Result<Socket> {
+pub(super) fn adopt(
+    world: &mut World,
+    driver: usize,
+    descriptor: OwnedFd,
+    token: Token,
+) -> io::Result<Socket> {
     let inode = File::from(descriptor).metadata()?.ino();
     let Some(at) = world.begun.iter().position(|begun| begun.inode == inode) else {
         return Err(io::Error::new(
@@ -128,7 +137,8 @@ pub(super) fn over(world: &World, id: EndId) {
 
 /// Resets those whose descriptors were closed.
 pub(super) fn close(world: &mut World) {
-    let (closed, kept) = std::mem::take(&mut world.begun).into_iter().partition(|begun| is_over(&begun.kept));
+    let (closed, kept) =
+        std::mem::take(&mut world.begun).into_iter().partition(|begun| is_over(&begun.kept));
     world.begun = kept;
     let closed: Vec<Begun> = closed;
     closed.iter().for_each(|begun| world.close_end(begun.end, true));
@@ -139,7 +149,9 @@ pub(super) fn close(world: &mut World) {
 pub(super) fn is_let_through(world: &mut World, from: EndId, to: SocketAddr) -> bool {
     let is_led = world.led.contains_key(&to)
         && world.ends.get(from).is_some_and(|client| matches!(client.owner, Owner::Actor(_)));
-    let Some(Watch { actor, late_us, lost, held }) = world.watch.filter(|_| is_led) else { return true };
+    let Some(Watch { actor, late_us, lost, held }) = world.watch.filter(|_| is_led) else {
+        return true;
+    };
     let at_us = world.now_us + world.rng.below(late_us + 1);
     world.schedule(at_us, What::First { actor, from, to });
     let is_lost = !held && world.rng.chance(lost);
@@ -163,7 +175,10 @@ pub(super) fn pass_on(world: &mut World, from: EndId) {
 
 /// Lets the sender of a held first packet learn that its connect has failed.
 pub(super) fn refuse(world: &mut World, from: EndId, errno: i32) {
-    world.schedule(world.now_us + world.settings.faults.latency_us, What::ConnectFailed { to: from, errno });
+    world.schedule(
+        world.now_us + world.settings.faults.latency_us,
+        What::ConnectFailed { to: from, errno },
+    );
 }
 
 #[cfg(test)]
@@ -293,7 +308,9 @@ mod tests {
     /// over.
     #[test]
     fn whatever_comes_of_it_is_told_to_whom_it_is_given() {
-        for (server, late) in [Some(false), Some(true), None].into_iter().flat_map(|one| [(one, false), (one, true)]) {
+        for (server, late) in
+            [Some(false), Some(true), None].into_iter().flat_map(|one| [(one, false), (one, true)])
+        {
             let (world, log) = (SimWorld::new(1, Settings::calm()), Log::default());
             let mut driver = world.driver();
             start(&world, &mut driver, Between(log.clone(), None));
@@ -318,7 +335,10 @@ mod tests {
             assert_eq!((world.begun(), driver.ledger().streams), (0, 1));
             driver.close(socket);
             settle(&world, &mut driver);
-            assert_eq!((world.ledger(0).streams, log.borrow().accepted), (0, usize::from(server.is_some())));
+            assert_eq!(
+                (world.ledger(0).streams, log.borrow().accepted),
+                (0, usize::from(server.is_some()))
+            );
         }
     }
 
@@ -335,10 +355,17 @@ mod tests {
             assert_eq!(world.begun(), 1);
             // Its address is taken until then.
             let connect = |driver: &mut SimDriver| {
-                let way = crate::Outbound { from: Some(CLIENT.into()), transparent: true, ..Default::default() };
+                let way = crate::Outbound {
+                    from: Some(CLIENT.into()),
+                    transparent: true,
+                    ..Default::default()
+                };
                 driver.connect_by(way, SERVER.into(), 5)
             };
-            assert_eq!(connect(&mut driver).map_err(|error| error.kind()), Err(io::ErrorKind::AddrNotAvailable));
+            assert_eq!(
+                connect(&mut driver).map_err(|error| error.kind()),
+                Err(io::ErrorKind::AddrNotAvailable)
+            );
             drop(log.borrow_mut().begun.take());
             assert!(connect(&mut driver).is_ok() && world.begun() == 0);
             settle(&world, &mut driver);
@@ -366,16 +393,24 @@ mod tests {
         for (firsts, errno, least, expected) in cases {
             let mut most = 0;
             for seed in 0..20 {
-                let world = SimWorld::new(seed, Settings { faults: Faults::none(), ..Settings::calm() });
+                let world =
+                    SimWorld::new(seed, Settings { faults: Faults::none(), ..Settings::calm() });
                 let (mut driver, log) = (world.driver(), Log::default());
                 driver.listen_at(CLIENT_DOOR.into(), 1);
                 world.lead(SERVER.into(), CLIENT_DOOR.into());
                 world.actor(Between(log.clone(), Some((firsts, errno))));
                 world.actor(Client(log.clone()));
                 let completions = settle(&world, &mut driver);
-                let accepted = completions.iter().filter(|one| matches!(one.event, Event::Accepted { .. })).count();
+                let accepted = completions
+                    .iter()
+                    .filter(|one| matches!(one.event, Event::Accepted { .. }))
+                    .count();
                 let seen = log.borrow();
-                assert_eq!((seen.connected, accepted == 1), (Some(expected), expected.is_ok()), "{firsts:?}");
+                assert_eq!(
+                    (seen.connected, accepted == 1),
+                    (Some(expected), expected.is_ok()),
+                    "{firsts:?}"
+                );
                 assert!(seen.firsts >= least);
                 most = most.max(seen.firsts);
             }

@@ -13,9 +13,18 @@ use super::world::{Listener, Listening, World};
 use crate::{Event, Payload, Receive, Socket, Token};
 
 impl World {
-    pub(super) fn driver_listen(&mut self, driver: usize, address: SocketAddr, token: Token) -> Socket {
+    pub(super) fn driver_listen(
+        &mut self,
+        driver: usize,
+        address: SocketAddr,
+        token: Token,
+    ) -> Socket {
         let socket = self.drivers[driver].insert(token, Kind::Listener { address, pausing: false });
-        let listening = Listening { by: Listener::Driver { driver, socket }, backlog: VecDeque::new(), deaf: false };
+        let listening = Listening {
+            by: Listener::Driver { driver, socket },
+            backlog: VecDeque::new(),
+            deaf: false,
+        };
         self.listeners.entry(address).or_default().push(listening);
         socket
     }
@@ -56,9 +65,15 @@ impl World {
             self.pump_receive(driver, socket);
         }
         let now_us = self.now_us;
-        self.trace
-            .line(|| format!("{now_us:>12} driver {driver} socket {}.{} {how:?}", socket.index, socket.generation));
-        let state = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying && !state.releasing);
+        self.trace.line(|| {
+            format!(
+                "{now_us:>12} driver {driver} socket {}.{} {how:?}",
+                socket.index, socket.generation
+            )
+        });
+        let state = self.drivers[driver]
+            .get_mut(socket)
+            .filter(|state| !state.relaying && !state.releasing);
         let Some(state) = state else { return };
         if how == Receive::Off {
             state.receive = Receive::Off;
@@ -69,7 +84,10 @@ impl World {
     }
 
     pub(super) fn driver_send(&mut self, driver: usize, socket: Socket, payload: Payload) {
-        let Some(state) = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying) else { return };
+        let Some(state) = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying)
+        else {
+            return;
+        };
         if state.releasing {
             return;
         }
@@ -85,7 +103,9 @@ impl World {
     }
 
     pub(super) fn driver_shutdown_write(&mut self, driver: usize, socket: Socket) {
-        let Some(state) = self.drivers[driver].get(socket).filter(|state| !state.relaying && !state.releasing) else {
+        let Some(state) =
+            self.drivers[driver].get(socket).filter(|state| !state.relaying && !state.releasing)
+        else {
             return;
         };
         if state.sending.is_some() {
@@ -109,7 +129,8 @@ impl World {
                 let abort = race && self.bytes_on_the_way(end);
                 // Bytes that the driver took and never handed out count as read for the kernel, or
                 // as unread: a ring takes them, readiness leaves them.
-                let unread = self.settings.lazy && staged.iter().any(|s| matches!(s.event, Event::Received(_)));
+                let unread = self.settings.lazy
+                    && staged.iter().any(|s| matches!(s.event, Event::Received(_)));
                 self.close_end(end, reset || abort || unread);
             }
         }

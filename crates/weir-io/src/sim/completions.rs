@@ -32,7 +32,9 @@ impl World {
     /// Something arrived for a socket, or its way of receiving changed.
     pub(super) fn arrived(&mut self, driver: usize, socket: Socket) {
         // A relay moves bytes in turns, whatever the style.
-        if self.settings.lazy || self.drivers[driver].get(socket).is_some_and(|state| state.relaying) {
+        if self.settings.lazy
+            || self.drivers[driver].get(socket).is_some_and(|state| state.relaying)
+        {
             self.touch(driver, socket);
         } else {
             self.pump_receive(driver, socket);
@@ -57,10 +59,18 @@ impl World {
         self.arrived(driver, socket);
     }
 
-    pub(super) fn backlogged(&mut self, driver: usize, socket: Socket, address: SocketAddr, end: EndId) {
+    pub(super) fn backlogged(
+        &mut self,
+        driver: usize,
+        socket: Socket,
+        address: SocketAddr,
+        end: EndId,
+    ) {
         let me = Listener::Driver { driver, socket };
         let list = self.listeners.get_mut(&address);
-        if let Some(listening) = list.and_then(|list| list.iter_mut().find(|listening| listening.by == me)) {
+        if let Some(listening) =
+            list.and_then(|list| list.iter_mut().find(|listening| listening.by == me))
+        {
             listening.backlog.push_back(end);
         }
         if self.settings.lazy {
@@ -78,7 +88,9 @@ impl World {
     }
 
     pub(super) fn accept_again(&mut self, driver: usize, socket: Socket) {
-        if let Some(SocketState { kind: Kind::Listener { pausing, .. }, .. }) = self.drivers[driver].get_mut(socket) {
+        if let Some(SocketState { kind: Kind::Listener { pausing, .. }, .. }) =
+            self.drivers[driver].get_mut(socket)
+        {
             *pausing = false;
             self.pump_accept(driver, socket);
         }
@@ -92,7 +104,11 @@ impl World {
             let Kind::Listener { address, pausing: false } = state.kind else { return };
             let me = Listener::Driver { driver, socket };
             let list = self.listeners.get_mut(&address);
-            let Some(mine) = list.and_then(|list| list.iter_mut().find(|listening| listening.by == me)) else { return };
+            let Some(mine) =
+                list.and_then(|list| list.iter_mut().find(|listening| listening.by == me))
+            else {
+                return;
+            };
             let Some(end) = mine.backlog.pop_front() else { return };
             let full = self.drivers[driver].open >= self.settings.sockets_max;
             if full || self.rng.chance(self.settings.faults.accept_failed) {
@@ -107,7 +123,9 @@ impl World {
     fn accept_failed(&mut self, driver: usize, socket: Socket) {
         let error = io::Error::from_raw_os_error(libc::EMFILE);
         self.drivers[driver].stage(socket, Event::AcceptFailed(error));
-        if let Some(SocketState { kind: Kind::Listener { pausing, .. }, .. }) = self.drivers[driver].get_mut(socket) {
+        if let Some(SocketState { kind: Kind::Listener { pausing, .. }, .. }) =
+            self.drivers[driver].get_mut(socket)
+        {
             *pausing = true;
         }
         let at_us = self.now_us + self.rng.between(10_000, 100_000);
@@ -144,7 +162,9 @@ impl World {
                 Event::Ended
             } else {
                 // Linux reports the error once: when a send had it already, the receive just ends.
-                end.error.take().map_or(Event::Ended, |e| Event::ReceiveFailed(io::Error::from_raw_os_error(e)))
+                end.error
+                    .take()
+                    .map_or(Event::Ended, |e| Event::ReceiveFailed(io::Error::from_raw_os_error(e)))
             };
             let driver = &mut self.drivers[driver];
             if let Some(state) = driver.get_mut(socket) {
@@ -207,7 +227,9 @@ impl World {
             let Some(state) = self.drivers[driver].get_mut(socket) else { return };
             let Kind::Stream { end: id, .. } = state.kind else { return };
             let Some(Sending { payload: Some(payload), done }) = &mut state.sending else { return };
-            let Some(end) = self.ends.get_mut(id) else { return self.sent(driver, socket, Some(libc::EPIPE)) };
+            let Some(end) = self.ends.get_mut(id) else {
+                return self.sent(driver, socket, Some(libc::EPIPE));
+            };
             if end.reset || end.shut {
                 let errno = end.error.take().unwrap_or(libc::EPIPE);
                 return self.sent(driver, socket, Some(errno));
@@ -238,7 +260,10 @@ impl World {
 
     fn sent(&mut self, driver: usize, socket: Socket, errno: Option<i32>) {
         let driver = &mut self.drivers[driver];
-        let Some(payload) = driver.get_mut(socket).and_then(|s| s.sending.as_mut()?.payload.take()) else { return };
+        let Some(payload) = driver.get_mut(socket).and_then(|s| s.sending.as_mut()?.payload.take())
+        else {
+            return;
+        };
         let result = errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)));
         if let Some(errno) = errno {
             driver.relay_failed(socket, errno);
@@ -248,7 +273,12 @@ impl World {
 
     // A turn.
 
-    pub(super) fn driver_turn(&mut self, driver: usize, wait_us: Option<u64>, into: &mut Vec<Completion>) {
+    pub(super) fn driver_turn(
+        &mut self,
+        driver: usize,
+        wait_us: Option<u64>,
+        into: &mut Vec<Completion>,
+    ) {
         self.now_us += self.rng.between(1, self.settings.turn_us_max.max(1));
         self.drivers[driver].stats.turns += 1;
         let now_us = self.now_us;
@@ -262,7 +292,11 @@ impl World {
         let asked = std::mem::take(&mut state.asked);
         if state.waker.woken.swap(false, Ordering::AcqRel) {
             state.stats.wakes += 1;
-            into.push(Completion { token: 0, socket: Socket { index: 0, generation: 0 }, event: Event::Woken });
+            into.push(Completion {
+                token: 0,
+                socket: Socket { index: 0, generation: 0 },
+                event: Event::Woken,
+            });
         }
         self.hand_out(driver, into);
         let_go(self, driver, into);
@@ -289,8 +323,12 @@ impl World {
         let mut late = Vec::new();
         for staged in std::mem::take(&mut self.drivers[driver].ready) {
             let stream = (staged.socket, matches!(staged.event, Event::Sent { .. }));
-            let stays = self.drivers[driver].get(staged.socket).is_some_and(|state| state.releasing);
-            if stays || late.contains(&stream) || self.rng.chance(self.settings.faults.late_completion) {
+            let stays =
+                self.drivers[driver].get(staged.socket).is_some_and(|state| state.releasing);
+            if stays
+                || late.contains(&stream)
+                || self.rng.chance(self.settings.faults.late_completion)
+            {
                 late.push(stream);
                 self.drivers[driver].ready.push_back(staged);
             } else {
@@ -324,7 +362,9 @@ impl World {
             Event::Received(bytes) => (4, bytes.len() as u64),
             Event::Ended => (5, 0),
             Event::ReceiveFailed(_) => (6, 0),
-            Event::Sent { payload, result } => (7, length(payload) as u64 * 2 + u64::from(result.is_ok())),
+            Event::Sent { payload, result } => {
+                (7, length(payload) as u64 * 2 + u64::from(result.is_ok()))
+            }
             Event::Woken => (8, 0),
             Event::RelayEnded { moved, .. } => (9, moved.a_to_b + moved.b_to_a),
             Event::Released(released) => (10, released.rest.len() as u64),
@@ -362,7 +402,9 @@ impl World {
         state.deadline_us = deadline_us;
         state.spins = if idle && due && !asked { state.spins + 1 } else { 0 };
         if state.spins > SPINS_MAX {
-            self.fail("the driver's owner spins: turns without waiting that neither get nor ask anything");
+            self.fail(
+                "the driver's owner spins: turns without waiting that neither get nor ask anything",
+            );
         }
     }
 }

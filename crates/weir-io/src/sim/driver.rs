@@ -12,8 +12,8 @@ use super::kernel::{Kind, class_index};
 use super::world::World;
 use super::{begun, release};
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Loose, Outbound, Payload, Receive,
-    RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Loose, Outbound,
+    Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 /// One worker's driver in a [`super::SimWorld`].
@@ -119,7 +119,12 @@ impl Driver for SimDriver {
     /// No client has to wait in the simulated network for lack of room.
     fn set_backlog(&mut self, _: Socket, _: u32) {}
 
-    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_by(
+        &mut self,
+        way: Outbound<'_>,
+        to: SocketAddr,
+        token: Token,
+    ) -> io::Result<Socket> {
         // No process ends in the simulated network, and options can change nothing about its
         // packets except addresses.
         let Outbound { from, transparent, congestion: _, tuning: _, resets: _ } = way;
@@ -235,7 +240,9 @@ impl Driver for SimDriver {
 
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
         let world = self.world.borrow();
-        let Kind::Stream { end, .. } = world.drivers[self.index].get(socket)?.kind else { return None };
+        let Kind::Stream { end, .. } = world.drivers[self.index].get(socket)?.kind else {
+            return None;
+        };
         world.ends.get(end).map(|end| end.local)
     }
 

@@ -161,7 +161,9 @@ impl DriverState {
     pub(super) fn streams(&self) -> Vec<Socket> {
         let stream = |(index, slot): (usize, &Slot)| match slot.state.as_ref()?.kind {
             Kind::Listener { .. } => None,
-            Kind::Stream { .. } => Some(Socket { index: index as u32, generation: slot.generation }),
+            Kind::Stream { .. } => {
+                Some(Socket { index: index as u32, generation: slot.generation })
+            }
         };
         self.sockets.iter().enumerate().filter_map(stream).collect()
     }
@@ -265,7 +267,8 @@ impl DriverState {
         self.free.push(socket.index);
         self.open -= 1;
         let state = slot.state.take()?;
-        let (gone, ready) = std::mem::take(&mut self.ready).into_iter().partition(|staged| staged.socket == socket);
+        let (gone, ready) =
+            std::mem::take(&mut self.ready).into_iter().partition(|staged| staged.socket == socket);
         self.ready = ready;
         Some((state, gone))
     }

@@ -121,7 +121,8 @@ impl SimWorld {
     /// Adds a driver.
     pub fn driver(&self) -> SimDriver {
         let world = &mut *self.world.borrow_mut();
-        let mut state = DriverState::new(world.settings.small_buffers, world.settings.large_buffers);
+        let mut state =
+            DriverState::new(world.settings.small_buffers, world.settings.large_buffers);
         state.now_us = world.now_us;
         world.drivers.push(state);
         SimDriver { world: self.world.clone(), index: world.drivers.len() - 1 }
@@ -258,7 +259,8 @@ impl World {
             return Step::Turn(driver);
         }
         let deadline_us = self.drivers.iter().filter_map(|driver| driver.deadline_us).min();
-        let event_first = event_us.is_some_and(|event| deadline_us.is_none_or(|at| event <= at.max(self.now_us)));
+        let event_first =
+            event_us.is_some_and(|event| deadline_us.is_none_or(|at| event <= at.max(self.now_us)));
         let next_us = if event_first { event_us } else { deadline_us };
         match next_us {
             None => Step::Idle,
@@ -282,7 +284,8 @@ impl World {
         let now_us = self.now_us;
         let count = self.drivers.iter().filter(|driver| driver.runnable(now_us)).count();
         let nth = if count > 1 { self.rng.index(count) } else { 0 };
-        let mut runnable = self.drivers.iter().enumerate().filter(|(_, driver)| driver.runnable(now_us));
+        let mut runnable =
+            self.drivers.iter().enumerate().filter(|(_, driver)| driver.runnable(now_us));
         runnable.nth(nth).map(|(index, _)| index)
     }
 
@@ -291,11 +294,15 @@ impl World {
         if event_us <= self.now_us {
             return self.rng.chance(500);
         }
-        event_us <= self.now_us + LATE_TURN_US_MAX && self.rng.chance(self.settings.faults.late_turn)
+        event_us <= self.now_us + LATE_TURN_US_MAX
+            && self.rng.chance(self.settings.faults.late_turn)
     }
 
     fn step_at_deadline(&mut self) -> Step {
-        let due = self.drivers.iter().position(|driver| driver.deadline_us.is_some_and(|at| at <= self.now_us));
+        let due = self
+            .drivers
+            .iter()
+            .position(|driver| driver.deadline_us.is_some_and(|at| at <= self.now_us));
         match due {
             Some(index) => Step::Turn(index),
             None => Step::Idle,

@@ -9,8 +9,14 @@ use super::end::{End, EndId, Owner, What};
 use super::world::{Listener, Listening, World};
 
 impl World {
-    pub(super) fn call(&mut self, actor: usize, callback: impl FnOnce(&mut dyn Actor, &mut Net<'_>)) {
-        let Some(mut body) = self.actors[actor].body.take() else { self.fail("an actor was entered twice") };
+    pub(super) fn call(
+        &mut self,
+        actor: usize,
+        callback: impl FnOnce(&mut dyn Actor, &mut Net<'_>),
+    ) {
+        let Some(mut body) = self.actors[actor].body.take() else {
+            self.fail("an actor was entered twice")
+        };
         callback(&mut *body, &mut Net { world: self, actor });
         self.actors[actor].body = Some(body);
     }
@@ -83,7 +89,8 @@ impl World {
         if self.listeners.contains_key(&address) {
             self.fail(&format!("{address} is taken"));
         }
-        let listening = Listening { by: Listener::Actor(actor), backlog: VecDeque::new(), deaf: false };
+        let listening =
+            Listening { by: Listener::Actor(actor), backlog: VecDeque::new(), deaf: false };
         self.listeners.insert(address, vec![listening]);
     }
 

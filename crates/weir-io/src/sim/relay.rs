@@ -79,12 +79,19 @@ impl DriverState {
 impl World {
     pub(super) fn driver_relay(&mut self, driver: usize, a: Socket, b: Socket) {
         for socket in [a, b] {
-            let Some(state) = self.drivers[driver].get(socket).filter(|state| !state.relaying) else { return };
+            let Some(state) = self.drivers[driver].get(socket).filter(|state| !state.relaying)
+            else {
+                return;
+            };
             if !matches!(state.kind, Kind::Stream { connected: true, .. }) {
                 self.fail("relay of a socket that is not connected");
             }
         }
-        let mut relay = SimRelay { sockets: [a, b], flows: [SimFlow::default(), SimFlow::default()], failure: None };
+        let mut relay = SimRelay {
+            sockets: [a, b],
+            flows: [SimFlow::default(), SimFlow::default()],
+            failure: None,
+        };
         for (side, socket) in [a, b].into_iter().enumerate() {
             if self.rng.chance(self.settings.faults.late_off) {
                 self.pump_receive(driver, socket);
@@ -151,7 +158,9 @@ impl World {
 
     /// Moves as many bytes as possible.
     pub(super) fn pump_relay(&mut self, driver: usize, socket: Socket) {
-        let Some(index) = self.drivers[driver].get(socket).and_then(|socket| socket.relay) else { return };
+        let Some(index) = self.drivers[driver].get(socket).and_then(|socket| socket.relay) else {
+            return;
+        };
         let Some(mut relay) = self.drivers[driver].relays[index].take() else { return };
         for from in 0..2 {
             self.pump_flow(driver, &mut relay, from);
@@ -170,16 +179,23 @@ impl World {
             Some((0, errno)) => RelayEnd::FailedA(io::Error::from_raw_os_error(errno)),
             Some((_, errno)) => RelayEnd::FailedB(io::Error::from_raw_os_error(errno)),
         };
-        self.drivers[driver].stage(relay.sockets[0], Event::RelayEnded { moved: relay.moved(), how });
+        self.drivers[driver]
+            .stage(relay.sockets[0], Event::RelayEnded { moved: relay.moved(), how });
     }
 
     fn pump_flow(&mut self, driver: usize, relay: &mut SimRelay, from: usize) {
         let (source, sink) = (relay.sockets[from], relay.sockets[1 - from]);
         for _ in 0..CHUNKS_MAX {
-            if relay.flows[from].done || self.drivers[driver].get(sink).is_none_or(|state| state.sending.is_some()) {
+            if relay.flows[from].done
+                || self.drivers[driver].get(sink).is_none_or(|state| state.sending.is_some())
+            {
                 return;
             }
-            let (Some(source), Some(sink)) = (self.end_of(driver, source), self.end_of(driver, sink)) else { return };
+            let (Some(source), Some(sink)) =
+                (self.end_of(driver, source), self.end_of(driver, sink))
+            else {
+                return;
+            };
             if !relay.flows[from].waiting.is_empty() {
                 match self.write_some(sink, &mut relay.flows[from]) {
                     Ok(true) => {}

@@ -37,8 +37,9 @@ pub(super) fn release(world: &mut World, driver: usize, socket: Socket) -> bool 
             && !state.relaying
             && !state.releasing
     };
-    let is_told_first =
-        |staged: &Staged| staged.socket == socket && matches!(staged.event, Event::Connected(_) | Event::Sent { .. });
+    let is_told_first = |staged: &Staged| {
+        staged.socket == socket && matches!(staged.event, Event::Connected(_) | Event::Sent { .. })
+    };
     if !state.is_some_and(is_free) || world.drivers[driver].ready.iter().any(is_told_first) {
         return false;
     }
@@ -85,9 +86,17 @@ pub(super) fn let_go(world: &mut World, driver: usize, into: &mut Vec<Completion
     }
 }
 
-pub(super) fn take_in(world: &mut World, driver: usize, loose: Loose, token: Token) -> io::Result<Socket> {
+pub(super) fn take_in(
+    world: &mut World,
+    driver: usize,
+    loose: Loose,
+    token: Token,
+) -> io::Result<Socket> {
     let Loose(Which::Simulated(mut loose)) = loose else {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the simulated network has no descriptors"));
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the simulated network has no descriptors",
+        ));
     };
     if !Arc::ptr_eq(&loose.dropped, &world.dropped) {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "a connection of another world"));
@@ -104,6 +113,7 @@ pub(super) fn take_in(world: &mut World, driver: usize, loose: Loose, token: Tok
 
 /// Closes the dropped ends.
 pub(super) fn close_dropped(world: &mut World) {
-    let dropped = std::mem::take(&mut *world.dropped.lock().unwrap_or_else(PoisonError::into_inner));
+    let dropped =
+        std::mem::take(&mut *world.dropped.lock().unwrap_or_else(PoisonError::into_inner));
     dropped.into_iter().for_each(|end| world.close_end(end, false));
 }

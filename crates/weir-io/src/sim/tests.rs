@@ -43,8 +43,12 @@ struct Scripted {
 impl Scripted {
     fn new(script: impl FnMut(&mut Net<'_>, Conn) + 'static) -> (Scripted, Log) {
         let log = Log::default();
-        let actor =
-            Scripted { log: log.clone(), listen: false, script: Box::new(script), on_timer: Box::new(|_, _| {}) };
+        let actor = Scripted {
+            log: log.clone(),
+            listen: false,
+            script: Box::new(script),
+            on_timer: Box::new(|_, _| {}),
+        };
         (actor, log)
     }
 
@@ -157,7 +161,9 @@ fn shape(completions: &[Completion]) -> String {
         Event::ReceiveFailed(error) => format!("failed:{:?}", error.kind()),
         Event::Sent { result: Ok(()), .. } => "sent".to_owned(),
         Event::Sent { result: Err(error), .. } => format!("send:{:?}", error.kind()),
-        Event::RelayEnded { moved: Relayed { a_to_b, b_to_a, .. }, how } => format!("{how:?}:{a_to_b},{b_to_a}"),
+        Event::RelayEnded { moved: Relayed { a_to_b, b_to_a, .. }, how } => {
+            format!("{how:?}:{a_to_b},{b_to_a}")
+        }
         Event::Released(released) => format!("released:{}", released.rest.len()),
         Event::Woken => "woken".to_owned(),
     };
@@ -211,7 +217,9 @@ fn once_gives_exactly_one_and_off_gives_none() {
         for expected in [4096, 4096, 1808] {
             bench.driver.receive(socket, Receive::Once(Class::Small));
             let got = bench.settle();
-            let [Completion { event: Event::Received(bytes), .. }] = &got[..] else { panic!("{got:?}") };
+            let [Completion { event: Event::Received(bytes), .. }] = &got[..] else {
+                panic!("{got:?}")
+            };
             assert_eq!(bytes.len(), expected);
         }
         bench.driver.receive(socket, Receive::Once(Class::Small));
@@ -233,7 +241,12 @@ fn a_reader_that_pauses_holds_the_sender_back() {
         bench.driver.send(socket, Payload::Owned(body.clone()));
         assert_eq!(bench.run_for(5 * SECOND).len(), 0, "not taken while nobody reads");
         let got = bench.settle();
-        let [Completion { event: Event::Sent { payload: Payload::Owned(back), result: Ok(()) }, .. }] = &got[..] else {
+        let [
+            Completion {
+                event: Event::Sent { payload: Payload::Owned(back), result: Ok(()) }, ..
+            },
+        ] = &got[..]
+        else {
             panic!("{got:?}");
         };
         assert_eq!((back, &log.borrow().received), (&body, &body));
@@ -244,7 +257,9 @@ impl Bench {
     fn accept_one_within(&mut self, time_us: u64) -> Socket {
         self.driver.listen_at(server(), 7);
         let got = self.run_for(time_us);
-        let [Completion { event: Event::Accepted { socket, .. }, .. }] = got[..] else { panic!("{got:?}") };
+        let [Completion { event: Event::Accepted { socket, .. }, .. }] = got[..] else {
+            panic!("{got:?}")
+        };
         socket
     }
 }
@@ -319,7 +334,9 @@ fn without_buffers_receiving_waits_until_one_comes_back() {
         bench.driver.receive(socket, Receive::Many(Class::Small));
         let mut got = bench.settle();
         assert_eq!((got.len(), bench.driver.buffers(Class::Small)), (2, (0, 2)));
-        let Some(Completion { event: Event::Received(buffer), .. }) = got.pop() else { panic!("{got:?}") };
+        let Some(Completion { event: Event::Received(buffer), .. }) = got.pop() else {
+            panic!("{got:?}")
+        };
         let kept = buffer.into_bytes();
         assert_eq!(bench.settle().len(), 0, "a shared slice still holds the buffer");
         drop(kept);
@@ -343,7 +360,9 @@ fn nothing_comes_after_close_and_late_names_hit_nothing() {
         assert_eq!(bench.settle().len(), 0);
         bench.world.actor(Scripted::new(|_, _| {}).0);
         let got = bench.settle();
-        let [Completion { event: Event::Accepted { socket: new, .. }, .. }] = got[..] else { panic!("{got:?}") };
+        let [Completion { event: Event::Accepted { socket: new, .. }, .. }] = got[..] else {
+            panic!("{got:?}")
+        };
         assert_eq!(new.index, old.index);
         assert_ne!(new.generation, old.generation);
         bench.driver.close(old);
@@ -382,7 +401,9 @@ fn a_failed_accept_is_tried_again_later() {
     }
     bench.driver.listen_at(server(), 7);
     let got = bench.run_for(SECOND);
-    let [Completion { event: Event::Accepted { socket, .. }, .. }, failed @ ..] = &got[..] else { panic!("{got:?}") };
+    let [Completion { event: Event::Accepted { socket, .. }, .. }, failed @ ..] = &got[..] else {
+        panic!("{got:?}")
+    };
     assert!((5..200).contains(&failed.len()), "tried again, without spinning: {}", failed.len());
     assert!(failed.iter().all(|completion| matches!(completion.event, Event::AcceptFailed(_))));
     bench.driver.close(*socket);
@@ -401,7 +422,11 @@ fn a_turn_comes_at_the_deadline_that_was_asked_for_or_when_woken() {
     assert_eq!(world.step(), Step::Turn(0), "the time is up, counted from what the caller knew");
     assert_eq!(world.now_us(), asked_us + 5 * SECOND);
     driver.turn(Some(5 * SECOND), &mut got).expect("never fails");
-    assert_eq!(world.step(), Step::Turn(0), "what waited for this time may want something else now");
+    assert_eq!(
+        world.step(),
+        Step::Turn(0),
+        "what waited for this time may want something else now"
+    );
     driver.turn(None, &mut got).expect("never fails");
     assert_eq!(world.step(), Step::Idle);
     driver.waker().wake();
@@ -425,7 +450,12 @@ fn a_listener_of_the_machine_stands_for_a_simulated_address_and_drivers_share_it
         world.actor(Scripted::new(|_, _| {}).0);
     }
     let mut got = [Vec::new(), Vec::new()];
-    world.run(60 * SECOND, 10_000, |index| drivers[index].turn(None, &mut got[index]).expect("ok"), || false);
+    world.run(
+        60 * SECOND,
+        10_000,
+        |index| drivers[index].turn(None, &mut got[index]).expect("ok"),
+        || false,
+    );
     assert_eq!(got[0].len() + got[1].len(), 40);
     assert!(got.iter().all(|of_one| of_one.len() >= 10), "shared evenly enough");
 }
@@ -516,7 +546,8 @@ impl Echo {
             self.driver.send(stream.socket, Payload::Owned(std::mem::take(&mut stream.pending)));
         }
         let full = stream.pending.len() > PENDING_BYTES_MAX;
-        self.driver.receive(stream.socket, if full { Receive::Off } else { Receive::Many(Class::Small) });
+        self.driver
+            .receive(stream.socket, if full { Receive::Off } else { Receive::Many(Class::Small) });
         if stream.ended && !stream.sending {
             self.end(token);
         }
@@ -606,7 +637,11 @@ fn run_echo(seed: u64, faults: Faults) -> (u64, Vec<bool>) {
         for token in worker.streams.keys().copied().collect::<Vec<_>>() {
             worker.end(token);
         }
-        assert_eq!(worker.driver.ledger(), Ledger { listeners: 1, ..Ledger::default() }, "seed {seed}");
+        assert_eq!(
+            worker.driver.ledger(),
+            Ledger { listeners: 1, ..Ledger::default() },
+            "seed {seed}"
+        );
     }
     let complete = |(total, log): &(usize, Log)| log.borrow().received.len() == *total;
     (world.trace_hash(), clients.iter().map(complete).collect())
@@ -615,7 +650,11 @@ fn run_echo(seed: u64, faults: Faults) -> (u64, Vec<bool>) {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..10 {
-        assert_eq!(run_echo(seed, Faults::random(seed)), run_echo(seed, Faults::random(seed)), "seed {seed}");
+        assert_eq!(
+            run_echo(seed, Faults::random(seed)),
+            run_echo(seed, Faults::random(seed)),
+            "seed {seed}"
+        );
     }
     assert_ne!(run_echo(1, Faults::random(1)).0, run_echo(2, Faults::random(2)).0);
 }

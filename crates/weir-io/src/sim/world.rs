@@ -168,7 +168,10 @@ impl World {
         let at_us = self.arrival_us(from);
         if lossy && self.rng.chance(self.settings.faults.connect_lost) {
             let errno = libc::ETIMEDOUT;
-            self.schedule(self.now_us + CONNECT_GIVES_UP_US, What::ConnectFailed { to: from, errno });
+            self.schedule(
+                self.now_us + CONNECT_GIVES_UP_US,
+                What::ConnectFailed { to: from, errno },
+            );
         } else if lossy && self.rng.chance(self.settings.faults.connect_refused) {
             self.schedule(at_us, What::ConnectFailed { to: from, errno: libc::ECONNREFUSED });
         } else {
@@ -201,14 +204,19 @@ impl World {
         let at_us = self.arrival_us(server);
         self.schedule(at_us, What::SynAck { to: from, server });
         match by {
-            Listener::Actor(actor) => self.call(actor, |actor, net| actor.on_accepted(net, Conn(server), peer)),
+            Listener::Actor(actor) => {
+                self.call(actor, |actor, net| actor.on_accepted(net, Conn(server), peer))
+            }
             Listener::Driver { driver, socket } => self.backlogged(driver, socket, door, server),
         }
     }
 
     fn on_syn_ack(&mut self, to: EndId, server: EndId) {
         let Some(end) = self.ends.get_mut(to) else {
-            self.schedule(self.now_us + self.settings.faults.latency_us, What::Reset { to: server });
+            self.schedule(
+                self.now_us + self.settings.faults.latency_us,
+                What::Reset { to: server },
+            );
             return;
         };
         end.peer = Some(server);
@@ -227,7 +235,9 @@ impl World {
         let Some(end) = self.ends.remove(to) else { return };
         let error = io::Error::from_raw_os_error(errno);
         match end.owner {
-            Owner::Actor(actor) => self.call(actor, |actor, net| actor.on_connected(net, Conn(to), Err(error))),
+            Owner::Actor(actor) => {
+                self.call(actor, |actor, net| actor.on_connected(net, Conn(to), Err(error)))
+            }
             Owner::Driver { driver, socket } => self.connected(driver, socket, Err(error)),
             Owner::Begun => begun::ended(self, to, Some(errno)),
             Owner::Backlog | Owner::Nobody => {}
@@ -245,7 +255,8 @@ impl World {
         }
         if abort || !end.inbox.is_empty() {
             let overtakes = self.rng.chance(self.settings.faults.reset_overtakes);
-            let at_us = if overtakes { self.now_us + self.settings.faults.latency_us } else { at_us };
+            let at_us =
+                if overtakes { self.now_us + self.settings.faults.latency_us } else { at_us };
             self.schedule(at_us, What::Reset { to: peer });
         } else if !end.shut {
             self.schedule(at_us, What::Fin { to: peer });
@@ -272,7 +283,11 @@ impl World {
         let mut at_us = self.now_us + faults.latency_us;
         if !calm {
             at_us += if faults.jitter_us > 0 { self.rng.below(faults.jitter_us + 1) } else { 0 };
-            at_us += if self.rng.chance(faults.stall) { self.rng.between(1, faults.stall_us.max(1)) } else { 0 };
+            at_us += if self.rng.chance(faults.stall) {
+                self.rng.between(1, faults.stall_us.max(1))
+            } else {
+                0
+            };
         }
         match self.ends.get_mut(from) {
             Some(end) => {
@@ -311,7 +326,10 @@ impl World {
             }
             let (now_us, bytes_sent) = (self.now_us, piece.len());
             self.trace.line(|| {
-                format!("{now_us:>12} {}.{} sends {bytes_sent} B, there at {at_us}", from.index, from.generation)
+                format!(
+                    "{now_us:>12} {}.{} sends {bytes_sent} B, there at {at_us}",
+                    from.index, from.generation
+                )
             });
             self.schedule(at_us, What::Data { to, from, bytes: piece });
         }
@@ -325,7 +343,8 @@ impl World {
                 end.inbox.extend_from_slice(bytes);
                 self.notify(to);
             }
-            None => self.schedule(self.now_us + self.settings.faults.latency_us, What::Reset { to: from }),
+            None => self
+                .schedule(self.now_us + self.settings.faults.latency_us, What::Reset { to: from }),
         }
     }
 
@@ -367,7 +386,10 @@ impl World {
         end.in_pipe = end.in_pipe.saturating_sub(bytes);
         if end.blocked {
             end.blocked = false;
-            self.schedule(self.now_us + self.settings.faults.latency_us, What::Writable { end: sender });
+            self.schedule(
+                self.now_us + self.settings.faults.latency_us,
+                What::Writable { end: sender },
+            );
         }
     }
 
@@ -386,7 +408,14 @@ impl World {
 fn describe(what: &What) -> String {
     match what {
         What::Data { to, from, bytes } => {
-            format!("data {}.{} > {}.{} {}", from.index, from.generation, to.index, to.generation, excerpt(bytes))
+            format!(
+                "data {}.{} > {}.{} {}",
+                from.index,
+                from.generation,
+                to.index,
+                to.generation,
+                excerpt(bytes)
+            )
         }
         other => format!("{other:?}"),
     }

@@ -45,7 +45,9 @@ impl Group {
         let entries = Mapping::new(usize::from(armed) * size_of::<BufRingEntry>())?;
         // SAFETY: the mapping is page-aligned, zeroed, large enough for `armed` entries, and is unmapped only after the
         // ring is gone or the group was unregistered (`release`).
-        unsafe { ring.submitter().register_buf_ring_with_flags(entries.base() as u64, armed, id, 0) }?;
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(entries.base() as u64, armed, id, 0)
+        }?;
         let pool = Pool::new(count, bytes, wake)?;
         let mut group = Group { pool, entries, armed, id, tail: 0, in_ring: 0 };
         group.refill();

@@ -24,8 +24,9 @@ use io_uring::{opcode, squeue, types};
 
 use crate::later::Later;
 use crate::net::{
-    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, keep_alive, linger_zero,
-    local_address, receiving_core, set_backlog, set_congestion, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, keep_alive,
+    linger_zero, local_address, receiving_core, set_backlog, set_congestion, shutdown_write,
+    turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::refused::Refused;
@@ -35,8 +36,9 @@ use crate::scarce::Scarce;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver, DriverStats, Event, Loose,
-    Options, Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver,
+    DriverStats, Event, Loose, Options, Outbound, Payload, Receive, RecvBuf, Relayed, Socket,
+    Token, Waker,
 };
 
 pub(crate) use group::Group;
@@ -126,7 +128,8 @@ impl Uring {
     pub fn new(options: Options) -> io::Result<Uring> {
         let ring = Ring::new(&options)?;
         let wake = Arc::new(WakeState::new()?);
-        let group = |id, count, bytes, armed| Group::new(&ring, id, count, bytes, armed, Arc::clone(&wake));
+        let group =
+            |id, count, bytes, armed| Group::new(&ring, id, count, bytes, armed, Arc::clone(&wake));
         let small = group(0, options.small_count, options.small_bytes, options.small_armed)?;
         let large = group(1, options.large_count, options.large_bytes, options.large_armed)?;
         let mut driver = Uring {
@@ -203,7 +206,12 @@ impl Uring {
     }
 
     /// Asks the kernel once, and again as long as it has whole batches. True when another thread woke this driver.
-    fn wait_and_reap(&mut self, wait: Wait, before: usize, into: &mut Vec<Completion>) -> io::Result<bool> {
+    fn wait_and_reap(
+        &mut self,
+        wait: Wait,
+        before: usize,
+        into: &mut Vec<Completion>,
+    ) -> io::Result<bool> {
         self.enter(wait)?;
         let woken = self.wake.rise();
         self.now_us = clock_us();
@@ -244,7 +252,8 @@ impl Uring {
 
     /// The facts about a socket that a relay needs; None when it can't be relayed.
     fn start_of(&mut self, socket: Socket) -> Option<Start> {
-        let slot = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN | table::LISTENER))?;
+        let slot =
+            self.table.named(socket).filter(|slot| !slot.has(table::TAKEN | table::LISTENER))?;
         debug_assert!(!slot.has(table::CONNECTING), "only connected sockets are relayed");
         let (fd, sending, ended) = (slot.fd, slot.send != NO_SEND, slot.has(table::ENDED));
         Some(Start { socket, fd, receiving: slot.has(ARMED), sending, ended })
@@ -290,7 +299,9 @@ impl Driver for Uring {
     }
 
     fn hand_over(&mut self, listener: Socket) {
-        let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) else { return };
+        let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) else {
+            return;
+        };
         slot.set(HANDED_OVER);
         if slot.has(ACCEPTING) {
             self.cancel_ignored(Kind::Accept, listener);
@@ -310,7 +321,12 @@ impl Driver for Uring {
         }
     }
 
-    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_by(
+        &mut self,
+        way: Outbound<'_>,
+        to: SocketAddr,
+        token: Token,
+    ) -> io::Result<Socket> {
         let fd = way.socket_to_connect(to, false)?.into_raw_fd();
         let socket = self.start_socket(fd, token);
         self.table.slot(socket.index).set(table::CONNECTING);
@@ -351,7 +367,10 @@ impl Driver for Uring {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;
             slot.clear(table::FRESH);
-            self.pending.iter_mut().filter(|one| one.socket == socket).for_each(|one| one.token = token);
+            self.pending
+                .iter_mut()
+                .filter(|one| one.socket == socket)
+                .for_each(|one| one.token = token);
         }
     }
 
@@ -366,7 +385,9 @@ impl Driver for Uring {
 
     fn defer(&mut self, socket: Socket, on: bool) {
         let Some(slot) = self.table.named(socket) else { return };
-        if slot.has(DEFERRED) == on || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::TAKEN) {
+        if slot.has(DEFERRED) == on
+            || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::TAKEN)
+        {
             return;
         }
         let fd = slot.fd;
@@ -440,7 +461,8 @@ impl Driver for Uring {
         }
         let (fd, deferred) = (slot.fd, slot.has(DEFERRED));
         let (receiving, cancelling) = (slot.has(ARMED), slot.has(CANCELLING));
-        let (sending, connecting, accepting) = (slot.send != NO_SEND, slot.has(table::CONNECTING), slot.has(ACCEPTING));
+        let (sending, connecting, accepting) =
+            (slot.send != NO_SEND, slot.has(table::CONNECTING), slot.has(ACCEPTING));
         let polling = slot.has(POLLING);
         if deferred {
             self.later.leave(fd);
@@ -545,7 +567,10 @@ impl Driver for Uring {
             relayed |= self.relays.has_work();
             self.run_relays(into);
             let relayed_until_us = if relayed { begun_us + TURN_US } else { u64::MAX };
-            if woken || into.len() > before || self.now_us >= until_us.unwrap_or(u64::MAX).min(relayed_until_us) {
+            if woken
+                || into.len() > before
+                || self.now_us >= until_us.unwrap_or(u64::MAX).min(relayed_until_us)
+            {
                 break;
             }
         }
@@ -567,7 +592,8 @@ impl Driver for Uring {
     }
 
     fn stats(&self) -> DriverStats {
-        let mut stats = DriverStats { syscalls: self.stats.syscalls + self.ring.syscalls, ..self.stats };
+        let mut stats =
+            DriverStats { syscalls: self.stats.syscalls + self.ring.syscalls, ..self.stats };
         self.relays.count(&mut stats);
         stats
     }

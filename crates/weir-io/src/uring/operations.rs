@@ -9,8 +9,8 @@ use crate::table::{self, NO_SEND, STARVED, Slot};
 use crate::{Class, Receive, Socket};
 
 use super::{
-    ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, CHANGED, DEFERRED, DRAINED, ODD, POLLED, POLLING, SHARED,
-    Uring,
+    ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, CHANGED, DEFERRED, DRAINED, ODD, POLLED,
+    POLLING, SHARED, Uring,
 };
 
 /// The kind of an operation, in the top bits of its `user_data`.
@@ -167,7 +167,8 @@ impl Uring {
         self.cancelled += 1;
         let cancel = opcode::AsyncCancel::new(user_data(Kind::Receive, socket));
         let entry = cancel.build().flags(squeue::Flags::SKIP_SUCCESS);
-        let kind = if self.table.slot(socket.index).has(ODD) { Kind::CancelOdd } else { Kind::CancelEven };
+        let kind =
+            if self.table.slot(socket.index).has(ODD) { Kind::CancelOdd } else { Kind::CancelEven };
         self.push(entry.user_data(user_data(kind, socket)));
     }
 
@@ -251,7 +252,8 @@ impl Uring {
     /// Whether sockets wait for a buffer although some are free, because those in front of them may
     /// have nothing to receive; or wait for a noted change to be carried out.
     pub(super) fn may_feed(&self) -> bool {
-        let may_feed = |class: Class| self.groups[class as usize].armed() > 0 && !self.scarce.is_empty(class);
+        let may_feed =
+            |class: Class| self.groups[class as usize].armed() > 0 && !self.scarce.is_empty(class);
         may_feed(Class::Small) || may_feed(Class::Large) || !self.changed.is_empty()
     }
 
@@ -274,7 +276,9 @@ impl Uring {
 
     pub(super) fn cancel_ignored(&mut self, kind: Kind, socket: Socket) {
         self.cancelled += 1;
-        let entry = opcode::AsyncCancel::new(user_data(kind, socket)).build().flags(squeue::Flags::SKIP_SUCCESS);
+        let entry = opcode::AsyncCancel::new(user_data(kind, socket))
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS);
         self.push(entry.user_data(user_data(Kind::Ignored, socket)));
     }
 

@@ -7,7 +7,10 @@ use std::io;
 
 use crate::courtesy::LEFT_US;
 use crate::descriptors::FULL_PAUSE_US;
-use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, connect_result, listen_again, peer_address};
+use crate::net::{
+    accept, accept_queue, close_fd, concerns_one_connection, connect_result, listen_again,
+    peer_address,
+};
 use crate::refused::PAUSE_US;
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
@@ -16,7 +19,8 @@ use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 use super::operations::{Kind, decode};
 use super::ring::Entry;
 use super::{
-    ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, DRAINED, FED, HANDED_OVER, ODD, POLLED, POLLING, SHARED, Uring,
+    ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, DRAINED, FED, HANDED_OVER, ODD, POLLED,
+    POLLING, SHARED, Uring,
 };
 
 /// Most connections that are taken from a listener at a path that is handed over: its queue has no
@@ -62,7 +66,8 @@ impl Uring {
         if !entry.more() {
             slot.clear(ARMED | CANCELLING);
         }
-        let (token, closing, relaying) = (slot.token, slot.has(table::CLOSING), slot.has(table::RELAYING));
+        let (token, closing, relaying) =
+            (slot.token, slot.has(table::CLOSING), slot.has(table::RELAYING));
         let releasing = slot.has(table::RELEASING);
         let buffer = self.filled(class, entry, closing);
         if closing {
@@ -84,7 +89,9 @@ impl Uring {
         if !entry.more() {
             self.change(socket);
             // More may be there than one buffer holds.
-            if entry.result as u32 == self.groups[class as usize].pool.size() && self.is_deferred(socket) {
+            if entry.result as u32 == self.groups[class as usize].pool.size()
+                && self.is_deferred(socket)
+            {
                 self.receive_deferred(socket);
             }
         }
@@ -314,13 +321,20 @@ impl Uring {
     }
 
     /// Continues to accept, or pauses because that failed.
-    fn after_accepting(&mut self, listener: Socket, token: Token, code: i32, into: &mut Vec<Completion>) {
+    fn after_accepting(
+        &mut self,
+        listener: Socket,
+        token: Token,
+        code: i32,
+        into: &mut Vec<Completion>,
+    ) {
         // Cancelled: it is to continue with pauses.
         if code <= 0 || code == libc::ECANCELED || concerns_one_connection(code) {
             return self.arm_accept(listener);
         }
         self.stats.accept_failures += 1;
-        let pause_us = if self.table.is_full() { FULL_PAUSE_US } else { self.options.accept_pause_us };
+        let pause_us =
+            if self.table.is_full() { FULL_PAUSE_US } else { self.options.accept_pause_us };
         self.paused.push((listener, self.now_us + pause_us));
         let error = io::Error::from_raw_os_error(code);
         into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
@@ -345,7 +359,13 @@ impl Uring {
     /// Takes waiting connections from a listener, up to the limit of a turn. Returns 0, or why
     /// accepting failed; it is no failure that another driver was faster. And whether no client is
     /// left.
-    fn accept_some(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) -> (i32, bool) {
+    fn accept_some(
+        &mut self,
+        listener: Socket,
+        fd: i32,
+        token: Token,
+        into: &mut Vec<Completion>,
+    ) -> (i32, bool) {
         for _ in 0..self.options.accepts_per_turn {
             if self.table.is_full() {
                 return (libc::EMFILE, false);
@@ -370,13 +390,21 @@ impl Uring {
             self.stats.syscalls += 1;
             match accept(fd, false) {
                 Ok((accepted, _)) => self.on_connection(listener, accepted, token, false, into),
-                Err(error) if concerns_one_connection(error.raw_os_error().unwrap_or(libc::EIO)) => {}
+                Err(error)
+                    if concerns_one_connection(error.raw_os_error().unwrap_or(libc::EIO)) => {}
                 Err(_) => return,
             }
         }
     }
 
-    fn on_connection(&mut self, listener: Socket, fd: i32, token: Token, closing: bool, into: &mut Vec<Completion>) {
+    fn on_connection(
+        &mut self,
+        listener: Socket,
+        fd: i32,
+        token: Token,
+        closing: bool,
+        into: &mut Vec<Completion>,
+    ) {
         if closing {
             return close_fd(fd);
         }

@@ -19,7 +19,8 @@ impl Uring {
     /// Releases a connection as soon as nothing of it is in flight.
     pub(super) fn begin_release(&mut self, socket: Socket) -> bool {
         let busy = table::LISTENER | table::CONNECTING | table::RELAYING | table::RELEASING;
-        let free = self.table.named(socket).is_some_and(|slot| !slot.has(busy) && slot.send == NO_SEND);
+        let free =
+            self.table.named(socket).is_some_and(|slot| !slot.has(busy) && slot.send == NO_SEND);
         if !free || self.pending.iter().any(|completion| completion.socket == socket) {
             return false;
         }

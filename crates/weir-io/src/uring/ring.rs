@@ -92,7 +92,10 @@ impl Ring {
             .dontfork()
             .build(options.queue_entries)?;
         let features = ring.params();
-        if !features.is_feature_nodrop() || !features.is_feature_submit_stable() || !features.is_feature_ext_arg() {
+        if !features.is_feature_nodrop()
+            || !features.is_feature_submit_stable()
+            || !features.is_feature_ext_arg()
+        {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
         Ok(Ring { ring, backlog: VecDeque::new(), syscalls: 0 })
@@ -165,7 +168,9 @@ impl Ring {
             Err(error) => match error.raw_os_error() {
                 // The time is up; a signal; short of memory or of completion space for now:
                 // operations that were not submitted remain queued.
-                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => Ok(()),
+                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
+                    Ok(())
+                }
                 _ => Err(error),
             },
         }
@@ -180,10 +185,16 @@ impl Ring {
             return unsafe { submitter.enter::<libc::sigset_t>(queued, want, flags.bits(), None) };
         };
         let timeout = Timespec::new().sec(us / 1_000_000).nsec((us % 1_000_000) as u32 * 1_000);
-        let argument =
-            WaitArgument { signal_mask: 0, signal_mask_bytes: 0, min_wait_us: 0, timeout: (&raw const timeout) as u64 };
+        let argument = WaitArgument {
+            signal_mask: 0,
+            signal_mask_bytes: 0,
+            min_wait_us: 0,
+            timeout: (&raw const timeout) as u64,
+        };
         // SAFETY: `argument` and `timeout` outlive the call, have the kernel's layout, and EXT_ARG announces them.
-        unsafe { submitter.enter(queued, want, (flags | EnterFlags::EXT_ARG).bits(), Some(&argument)) }
+        unsafe {
+            submitter.enter(queued, want, (flags | EnterFlags::EXT_ARG).bits(), Some(&argument))
+        }
     }
 
     fn refill_queue(&mut self) {

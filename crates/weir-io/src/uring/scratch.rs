@@ -42,7 +42,10 @@ impl Scratch {
     }
 
     /// An address in the kernel's form; valid until [`Scratch::clear`].
-    pub(crate) fn address(&mut self, address: SocketAddr) -> (*const libc::sockaddr, libc::socklen_t) {
+    pub(crate) fn address(
+        &mut self,
+        address: SocketAddr,
+    ) -> (*const libc::sockaddr, libc::socklen_t) {
         self.addresses.push(Box::new(address.into()));
         let stored = &self.addresses[self.addresses.len() - 1];
         (stored.as_ptr().cast(), stored.len())

@@ -58,7 +58,14 @@ impl Harness {
         };
         let now_us = 1_000_000;
         let engine = Engine::new(parts, now_us);
-        let mut harness = Harness { engine, now_us, clients: Vec::new(), asked: Vec::new(), answered: 0, connected: 0 };
+        let mut harness = Harness {
+            engine,
+            now_us,
+            clients: Vec::new(),
+            asked: Vec::new(),
+            answered: 0,
+            connected: 0,
+        };
         // Connects are spread over time.
         while harness.connected < CONNECTIONS {
             let due_us = harness.engine.next_deadline().expect("connects are due");
@@ -67,7 +74,9 @@ impl Harness {
         }
         let peer: SocketAddr = ([10, 0, 0, 3], 4000).into();
         for socket in 0..clients as u64 {
-            harness.clients.push(harness.engine.accepted(socket, peer, Entrance::default()).expect("there is room"));
+            harness.clients.push(
+                harness.engine.accepted(socket, peer, Entrance::default()).expect("there is room"),
+            );
         }
         harness.step();
         harness

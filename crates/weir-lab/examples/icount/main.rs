@@ -13,7 +13,9 @@ mod sim;
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use weir_http::{ChunkedDecoder, Fields, HeadScan, Limits, ReplyContext, parse_reply, parse_request};
+use weir_http::{
+    ChunkedDecoder, Fields, HeadScan, Limits, ReplyContext, parse_reply, parse_request,
+};
 
 /// The allocator of the binary.
 #[global_allocator]
@@ -27,8 +29,16 @@ struct Workload {
 }
 
 const WORKLOADS: &[Workload] = &[
-    Workload { name: "head-minimal", title: "parse a minimal request head", work: |n| head(&messages::minimal(), n) },
-    Workload { name: "head-browser", title: "parse a browser's request head", work: |n| head(&messages::browser(), n) },
+    Workload {
+        name: "head-minimal",
+        title: "parse a minimal request head",
+        work: |n| head(&messages::minimal(), n),
+    },
+    Workload {
+        name: "head-browser",
+        title: "parse a browser's request head",
+        work: |n| head(&messages::browser(), n),
+    },
     Workload { name: "head-scan", title: "find the end of a browser's head", work: scan },
     Workload { name: "reply-head", title: "parse a reply head", work: reply },
     Workload { name: "chunk", title: "decode a chunk of 1 KB", work: chunk },
@@ -120,7 +130,8 @@ fn scan(count: u64) {
 fn reply(count: u64) {
     let (limits, mut fields, input) = (Limits::default(), Fields::default(), messages::reply());
     for _ in 0..count {
-        let head = parse_reply(black_box(&input), &limits, ReplyContext { head: false }, &mut fields);
+        let head =
+            parse_reply(black_box(&input), &limits, ReplyContext { head: false }, &mut fields);
         black_box(head.expect("a good reply").expect("a complete reply"));
     }
 }

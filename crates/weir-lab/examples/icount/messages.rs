@@ -7,7 +7,8 @@ pub(crate) fn minimal() -> Vec<u8> {
 
 /// Twelve fields and a cookie of 1.5 KB.
 pub(crate) fn browser() -> Vec<u8> {
-    let cookie: Vec<String> = (0..24).map(|n| format!("name{n:02}={}", "abcdef".repeat(9))).collect();
+    let cookie: Vec<String> =
+        (0..24).map(|n| format!("name{n:02}={}", "abcdef".repeat(9))).collect();
     format!(
         "GET /a/page?with=query HTTP/1.1\r\n\
          Host: www.example.com\r\n\
@@ -48,10 +49,14 @@ pub(crate) fn reply() -> Vec<u8> {
 /// Makes a configuration with `servers` servers and `connections` kept connections in all, and an
 /// access log of this format, or `off`.
 pub(crate) fn plan(servers: usize, connections: usize, log: &str) -> weir_proxy::plan::Plan {
-    let log = if log == "off" { String::new() } else { format!("access-log \"-\" format=\"{log}\";") };
+    let log =
+        if log == "off" { String::new() } else { format!("access-log \"-\" format=\"{log}\";") };
     let each = connections / servers;
-    let servers: String =
-        (2..servers + 2).map(|n| format!("server \"10.0.0.{n}:80\" connections-min={each}; ")).collect();
-    let text = format!("listen \"10.0.0.1:80\"; upstream \"app\" {{ {servers}}}; route {{ proxy \"app\"; }}");
+    let servers: String = (2..servers + 2)
+        .map(|n| format!("server \"10.0.0.{n}:80\" connections-min={each}; "))
+        .collect();
+    let text = format!(
+        "listen \"10.0.0.1:80\"; upstream \"app\" {{ {servers}}}; route {{ proxy \"app\"; }}"
+    );
     weir_config::parse(&format!("{log}{text}"), "icount").expect("a good configuration").plan
 }

@@ -24,7 +24,9 @@ use serde::Serialize;
 use experiment::catalogue::EXPERIMENTS;
 use experiment::cells::{Axes, Cell};
 use experiment::contenders::CONTENDERS;
-use experiment::selection::{check_contenders, check_programs, experiment, programs, selected_cells};
+use experiment::selection::{
+    check_contenders, check_programs, experiment, programs, selected_cells,
+};
 use record::circumstances::Circumstances;
 use record::outcome::Record;
 use record::setting::Setting;
@@ -45,9 +47,16 @@ pub fn list() -> String {
         text.push_str(&format!("{:<12}{}\n", experiment.name, experiment.title));
         let cells = (experiment.cells)(&Axes::default());
         let lines = if cells.len() > CELLS_LISTED { &[] } else { &cells[..] };
-        lines.iter().for_each(|cell| text.push_str(&format!("  {:<16} {}\n", cell.name, cell.title)));
+        lines
+            .iter()
+            .for_each(|cell| text.push_str(&format!("  {:<16} {}\n", cell.name, cell.title)));
         if lines.is_empty() {
-            text.push_str(&format!("  {} cells, {} to {}\n", cells.len(), cells[0].name, cells[cells.len() - 1].name));
+            text.push_str(&format!(
+                "  {} cells, {} to {}\n",
+                cells.len(),
+                cells[0].name,
+                cells[cells.len() - 1].name
+            ));
         }
     }
     let names: Vec<&str> = CONTENDERS.iter().map(|contender| contender.name).collect();
@@ -84,8 +93,9 @@ pub fn run(options: &BenchOptions) -> io::Result<Outcome> {
         signal_hook::flag::register(signal, Arc::clone(load::interrupted()))?;
     }
     let file = |ending: &str| options.out.join(format!("{}.{ending}", experiment.name));
-    let written =
-        |path: &PathBuf, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let written = |path: &PathBuf, error: io::Error| {
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    };
     fs::create_dir_all(&options.out).map_err(|error| written(&options.out, error))?;
     let raw = file("jsonl");
     let mut raw = fs::File::create(&raw).map_err(|error| written(&raw, error))?;
@@ -98,23 +108,34 @@ pub fn run(options: &BenchOptions) -> io::Result<Outcome> {
     if cells.iter().any(|cell| cell.secure.is_some()) {
         circumstances.libraries = circumstances::libraries(&programs, &places);
     }
-    write_line(&mut raw, &Line::Machine { experiment: experiment.name, circumstances: &circumstances })?;
+    write_line(
+        &mut raw,
+        &Line::Machine { experiment: experiment.name, circumstances: &circumstances },
+    )?;
     let measured = rounds(experiment, options, &cells, &mut |cell: &Cell, record: &Record| {
         write_line(&mut raw, &Line::Run(record))?;
         eprintln!("  {} {}", record.round, progress::progress(cell, record));
         Ok(())
     })?;
     circumstances.said = measured.said;
-    let (records, settings, stopped) = (&measured.records, &measured.settings, measured.stopped.as_deref());
+    let (records, settings, stopped) =
+        (&measured.records, &measured.settings, measured.stopped.as_deref());
     if stopped.is_some() && records.iter().all(|record| record.not_run.is_some()) {
-        return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted before a round was complete"));
+        return Err(io::Error::new(
+            io::ErrorKind::Interrupted,
+            "interrupted before a round was complete",
+        ));
     }
     settings.iter().try_for_each(|setting| write_line(&mut raw, &Line::Setting(setting)))?;
     let sweeps = &measured.sweeps.all;
     sweeps.iter().try_for_each(|sweep| write_line(&mut raw, &Line::Sweep(sweep)))?;
     let (cells, circumstances) = (&cells, &circumstances);
-    let report = Report { experiment, options, cells, records, circumstances, settings, sweeps, stopped };
-    report.medians().into_iter().try_for_each(|median| write_line(&mut raw, &Line::Median(median)))?;
+    let report =
+        Report { experiment, options, cells, records, circumstances, settings, sweeps, stopped };
+    report
+        .medians()
+        .into_iter()
+        .try_for_each(|median| write_line(&mut raw, &Line::Median(median)))?;
     let table = markdown::text(&report);
     table_file.write_all(table.as_bytes())?;
     page_file.write_all(page::html(&report).map_err(io::Error::other)?.as_bytes())?;

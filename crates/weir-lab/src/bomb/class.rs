@@ -204,7 +204,9 @@ pub fn preset(text: &str) -> Result<Preset, String> {
 fn behaviour(text: &str) -> Result<Behaviour, String> {
     let found = BEHAVIOURS.iter().find(|(word, ..)| *word == text);
     let words: Vec<&str> = BEHAVIOURS.iter().map(|(word, ..)| *word).collect();
-    found.map(|row| row.1).ok_or_else(|| format!("`{text}` is not a behaviour; known: {}", words.join(", ")))
+    found
+        .map(|row| row.1)
+        .ok_or_else(|| format!("`{text}` is not a behaviour; known: {}", words.join(", ")))
 }
 
 /// A number of connections.
@@ -226,7 +228,11 @@ pub fn depth(text: &str) -> Result<u32, String> {
 fn count(text: &str, most: u32) -> Result<u32, String> {
     let wrong = || format!("`{text}` is not a number from 1 to {most}");
     let value = number(text).map_err(|_| wrong())?;
-    if value.fract() == 0.0 && (1.0..=f64::from(most)).contains(&value) { Ok(value as u32) } else { Err(wrong()) }
+    if value.fract() == 0.0 && (1.0..=f64::from(most)).contains(&value) {
+        Ok(value as u32)
+    } else {
+        Err(wrong())
+    }
 }
 
 impl Class {
@@ -238,15 +244,26 @@ impl Class {
     pub fn parse(text: &str, base: &Class, spelling: &Spelling) -> Result<Class, String> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let name = name.trim();
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-            return Err(format!("`{name}` is not the name of a class; expected `NAME: key=value, key=value`"));
+        if name.is_empty()
+            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        {
+            return Err(format!(
+                "`{name}` is not the name of a class; expected `NAME: key=value, key=value`"
+            ));
         }
         let mut class = Class { name: name.to_owned(), ..base.clone() };
-        let mut own = OwnRequests { path: class.target.path.clone(), spelling: spelling.clone(), changed: false };
+        let mut own = OwnRequests {
+            path: class.target.path.clone(),
+            spelling: spelling.clone(),
+            changed: false,
+        };
         for pair in rest.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let wrong = |why: String| format!("class `{name}`: {why}");
-            let (key, value) = pair.split_once('=').ok_or_else(|| wrong(format!("`{pair}` is not key=value")))?;
-            class.set(key.trim(), value.trim(), &mut own).map_err(|why| wrong(format!("{}: {why}", key.trim())))?;
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| wrong(format!("`{pair}` is not key=value")))?;
+            class
+                .set(key.trim(), value.trim(), &mut own)
+                .map_err(|why| wrong(format!("{}: {why}", key.trim())))?;
         }
         if own.changed {
             let request = Request::new(&class.target.host, &own.path, 1, &own.spelling);
@@ -275,9 +292,13 @@ impl Class {
             "close-every" if value == "never" => self.close_every = None,
             "close-every" => self.close_every = Some(count(value, u32::MAX)?),
             "end" => self.ending = ending(value)?,
-            "seed" => self.seed = value.parse().map_err(|_| format!("`{value}` is not a whole number from 0"))?,
+            "seed" => {
+                self.seed =
+                    value.parse().map_err(|_| format!("`{value}` is not a whole number from 0"))?
+            }
             "to" => {
-                self.target.address = value.parse().map_err(|_| format!("`{value}` is not ADDRESS:PORT"))?;
+                self.target.address =
+                    value.parse().map_err(|_| format!("`{value}` is not ADDRESS:PORT"))?;
             }
             "pieces" => self.drip = Some(Drip::parse(value)?),
             _ => {
@@ -299,14 +320,26 @@ impl Class {
                 (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_))
             );
             if !same {
-                return Err(format!("source {} cannot reach {}", sources.first(), self.target.address.ip()));
+                return Err(format!(
+                    "source {} cannot reach {}",
+                    sources.first(),
+                    self.target.address.ip()
+                ));
             }
         }
         let each_second = Drip { bytes: 1, every_us: 1_000_000 };
-        let of_http1 =
-            [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::Malformed, Behaviour::Fuzz];
+        let of_http1 = [
+            Behaviour::Hold,
+            Behaviour::SlowHead,
+            Behaviour::SlowBody,
+            Behaviour::Malformed,
+            Behaviour::Fuzz,
+        ];
         if self.http2 && (of_http1.contains(&self.behaviour) || self.drip.is_some()) {
-            return Err("hold, pieces, slow, malformed and odd requests are for HTTP/1.1: remove --http2".to_owned());
+            return Err(
+                "hold, pieces, slow, malformed and odd requests are for HTTP/1.1: remove --http2"
+                    .to_owned(),
+            );
         }
         if !self.http2 && self.behaviour == Behaviour::Stalled {
             return Err("stalled is for HTTP/2: add --http2, or use slow-reader".to_owned());
@@ -323,7 +356,10 @@ impl Class {
             Behaviour::SlowHead => self.drip = self.drip.or(Some(each_second)),
             Behaviour::SlowBody => {
                 self.drip = self.drip.or(Some(each_second));
-                self.mix = self.with_spelling(Spelling { body: vec![b'x'; SLOW_BODY_BYTES], ..Spelling::default() })?;
+                self.mix = self.with_spelling(Spelling {
+                    body: vec![b'x'; SLOW_BODY_BYTES],
+                    ..Spelling::default()
+                })?;
             }
             Behaviour::SlowReader => {}
             Behaviour::Malformed => self.mix = Mix::new(malformed(&self.target.host))?,
@@ -345,8 +381,13 @@ impl Class {
     /// Whether its requests are expected to get responses in time; slow ones take as long as they
     /// are allowed to.
     pub(crate) fn answers(&self) -> bool {
-        let slow =
-            [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::SlowReader, Behaviour::Stalled];
+        let slow = [
+            Behaviour::Hold,
+            Behaviour::SlowHead,
+            Behaviour::SlowBody,
+            Behaviour::SlowReader,
+            Behaviour::Stalled,
+        ];
         !slow.contains(&self.behaviour)
     }
 
@@ -358,7 +399,8 @@ impl Class {
     }
 
     fn with_spelling(&self, spelling: Spelling) -> Result<Mix, String> {
-        let spelling = Spelling { http2: self.http2.then(|| scheme(self.target.is_tls)), ..spelling };
+        let spelling =
+            Spelling { http2: self.http2.then(|| scheme(self.target.is_tls)), ..spelling };
         Mix::new(vec![Request::new(&self.target.host, &self.target.path, 1, &spelling)?])
     }
 }
@@ -384,7 +426,9 @@ fn malformed(host: &str) -> Vec<Request> {
         format!("GET / HTTP/1.1\r\nHost: {host}\r\nBad Name: x\r\n\r\n"),
         format!("GET / HTTP/1.1\r\nHost: {host}\r\nHost: other\r\n\r\n"),
         format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: -1\r\n\r\n"),
-        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!(
+            "POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        ),
         "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}\r\n\r\n".to_owned(),
     ];
     let request = |text: String| Request {

@@ -252,17 +252,27 @@ impl Counts {
 
     /// Streams that the server has reset, by the word of the code.
     pub fn resets(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.resets.iter().enumerate().map(|(place, count)| (code_word(place), *count)).filter(|(_, count)| *count > 0)
+        self.resets
+            .iter()
+            .enumerate()
+            .map(|(place, count)| (code_word(place), *count))
+            .filter(|(_, count)| *count > 0)
     }
 
     /// Returns connections whose shutdown the server has announced, by the word of the code.
     pub fn goaways(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.goaways.iter().enumerate().map(|(place, count)| (code_word(place), *count)).filter(|(_, count)| *count > 0)
+        self.goaways
+            .iter()
+            .enumerate()
+            .map(|(place, count)| (code_word(place), *count))
+            .filter(|(_, count)| *count > 0)
     }
 
     /// Adds what another has counted.
     pub fn add(&mut self, other: &Counts) {
-        let both = |mine: &mut [u64], theirs: &[u64]| mine.iter_mut().zip(theirs).for_each(|(mine, its)| *mine += its);
+        let both = |mine: &mut [u64], theirs: &[u64]| {
+            mine.iter_mut().zip(theirs).for_each(|(mine, its)| *mine += its)
+        };
         both(&mut self.connects, &other.connects);
         both(&mut self.handshakes, &other.handshakes);
         both(&mut self.outcomes, &other.outcomes);
@@ -301,9 +311,22 @@ impl Counts {
     /// Returns the blocked attempts: not connected, cut off before a response, or answered 403, 429
     /// or 503.
     pub fn blocked(&self) -> u64 {
-        let connects = CONNECTS.iter().filter(|row| row.0.blocks()).map(|row| self.connects(row.0)).sum::<u64>();
-        let requests = OUTCOMES.iter().filter(|row| row.0.blocks()).map(|row| self.outcomes(row.0)).sum::<u64>();
-        let told = self.statuses.iter().filter(|(status, _)| turns_away(**status)).map(|(_, count)| count).sum::<u64>();
+        let connects = CONNECTS
+            .iter()
+            .filter(|row| row.0.blocks())
+            .map(|row| self.connects(row.0))
+            .sum::<u64>();
+        let requests = OUTCOMES
+            .iter()
+            .filter(|row| row.0.blocks())
+            .map(|row| self.outcomes(row.0))
+            .sum::<u64>();
+        let told = self
+            .statuses
+            .iter()
+            .filter(|(status, _)| turns_away(**status))
+            .map(|(_, count)| count)
+            .sum::<u64>();
         connects + requests + told
     }
 
@@ -319,7 +342,12 @@ impl Counts {
             Outcome::Closed,
             Outcome::TimedOut,
         ];
-        let told = self.statuses.iter().filter(|(status, _)| has_failed(**status)).map(|(_, count)| count).sum::<u64>();
+        let told = self
+            .statuses
+            .iter()
+            .filter(|(status, _)| has_failed(**status))
+            .map(|(_, count)| count)
+            .sum::<u64>();
         // A response with a wrong body has a status as well; one below 300 (other bodies are not
         // compared).
         self.unconnected() + bad.map(|it| self.outcomes(it)).iter().sum::<u64>() + told
@@ -328,14 +356,17 @@ impl Counts {
     /// Returns everything except responses with a status below 400 and connections that were the
     /// only goal, by kind; statuses as `status 502`.
     pub fn troubles(&self) -> BTreeMap<String, u64> {
-        let fine = [OUTCOMES[Outcome::Answered as usize].1, OUTCOMES[Outcome::Connected as usize].1];
+        let fine =
+            [OUTCOMES[Outcome::Answered as usize].1, OUTCOMES[Outcome::Connected as usize].1];
         let document = self.document();
-        let outcomes = document.requests.into_iter().filter(|(word, _)| !fine.contains(&word.as_str()));
+        let outcomes =
+            document.requests.into_iter().filter(|(word, _)| !fine.contains(&word.as_str()));
         let connects = document.connections.into_iter().filter(|(word, _)| word != CONNECTS[0].1);
         // Requests have that word as well.
         let unfinished = CONNECTS[Connect::Unfinished as usize].1;
-        let connects =
-            connects.map(|(word, count)| (if word == unfinished { "unconnected".to_owned() } else { word }, count));
+        let connects = connects.map(|(word, count)| {
+            (if word == unfinished { "unconnected".to_owned() } else { word }, count)
+        });
         let statuses = self.statuses.iter().filter(|(status, _)| **status >= 400);
         let statuses = statuses.map(|(status, count)| (format!("status {status}"), *count));
         outcomes.chain(connects).chain(statuses).collect()
@@ -343,7 +374,11 @@ impl Counts {
 
     /// Returns the responses of a class, 1 to 5 (others go to the last).
     pub fn status_class(&self, class: u16) -> u64 {
-        self.statuses.iter().filter(|(status, _)| (**status / 100).min(5) == class).map(|(_, count)| count).sum()
+        self.statuses
+            .iter()
+            .filter(|(status, _)| (**status / 100).min(5) == class)
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// Reads the counts of a document.
@@ -351,7 +386,10 @@ impl Counts {
     /// # Errors
     /// A word that is not the name of a kind.
     pub(crate) fn of(document: &CountsDocument) -> Result<Counts, String> {
-        fn read<T, const N: usize>(rows: &[Row<T>; N], named: &BTreeMap<String, u64>) -> Result<[u64; N], String> {
+        fn read<T, const N: usize>(
+            rows: &[Row<T>; N],
+            named: &BTreeMap<String, u64>,
+        ) -> Result<[u64; N], String> {
             let mut counts = [0; N];
             for (word, count) in named {
                 let at = rows.iter().position(|(_, its, _)| its == word);
@@ -409,7 +447,11 @@ impl Counts {
             ends: named(ENDS, &self.ends),
             resets: self.resets().map(|(word, count)| (word.to_owned(), count)).collect(),
             goaways: self.goaways().map(|(word, count)| (word.to_owned(), count)).collect(),
-            statuses: self.statuses.iter().map(|(status, count)| (status.to_string(), *count)).collect(),
+            statuses: self
+                .statuses
+                .iter()
+                .map(|(status, count)| (status.to_string(), *count))
+                .collect(),
             late: self.late,
             bytes_out: self.bytes_out,
             bytes_in: self.bytes_in,
@@ -460,9 +502,12 @@ mod tests {
     #[test]
     fn codes_of_http_2_are_told_apart_and_read_back() {
         let mut counts = Counts::default();
-        for (code, times) in
-            [(Code::NoError, 1), (Code::EnhanceYourCalm, 2), (Code::Other(77), 3), (Code::Other(14), 4)]
-        {
+        for (code, times) in [
+            (Code::NoError, 1),
+            (Code::EnhanceYourCalm, 2),
+            (Code::Other(77), 3),
+            (Code::Other(14), 4),
+        ] {
             (0..times).for_each(|_| counts.reset(code));
             counts.goaway(code);
         }
@@ -475,17 +520,30 @@ mod tests {
     #[test]
     fn blocked_is_what_somebody_turned_away() {
         let mut counts = Counts::default();
-        for connect in [Connect::Established, Connect::Refused, Connect::TimedOut, Connect::NoneLeft] {
+        for connect in
+            [Connect::Established, Connect::Refused, Connect::TimedOut, Connect::NoneLeft]
+        {
             counts.connect(connect);
         }
-        for (outcome, status) in [(Outcome::WrongBody, 200), (Outcome::Answered, 429), (Outcome::Answered, 503)] {
+        for (outcome, status) in
+            [(Outcome::WrongBody, 200), (Outcome::Answered, 429), (Outcome::Answered, 503)]
+        {
             counts.outcome(outcome);
             counts.status(status);
         }
-        for outcome in [Outcome::Reset, Outcome::Closed, Outcome::Truncated, Outcome::TimedOut, Outcome::Unsent] {
+        for outcome in [
+            Outcome::Reset,
+            Outcome::Closed,
+            Outcome::Truncated,
+            Outcome::TimedOut,
+            Outcome::Unsent,
+        ] {
             counts.outcome(outcome);
         }
-        assert_eq!((counts.offered(), counts.attempts(), counts.blocked(), counts.answered()), (8, 11, 6, 3));
+        assert_eq!(
+            (counts.offered(), counts.attempts(), counts.blocked(), counts.answered()),
+            (8, 11, 6, 3)
+        );
         assert_eq!(counts.failed(), 9);
         let mut twice = counts.clone();
         twice.add(&counts);

@@ -25,13 +25,16 @@ impl Record {
             .begin_log_with(out, &mut serializer)?;
         let classes = self.seconds.iter().zip(&self.names);
         let lines = classes.flat_map(|(seconds, name)| {
-            seconds.iter().filter_map(move |(second, slice)| Some((*second, name, slice.times()?.latency())))
+            seconds
+                .iter()
+                .filter_map(move |(second, slice)| Some((*second, name, slice.times()?.latency())))
         });
         let mut all: Vec<_> = lines.collect();
         all.sort_by_key(|(second, ..)| *second);
         for (second, name, latency) in all.into_iter().filter(|(.., latency)| !latency.is_empty()) {
             let from = Duration::from_secs(u64::from(second));
-            let written = log.write_histogram(latency, from, Duration::from_secs(1), Tag::new(name));
+            let written =
+                log.write_histogram(latency, from, Duration::from_secs(1), Tag::new(name));
             written.map_err(|error| io::Error::other(format!("{error:?}")))?;
         }
         Ok(())

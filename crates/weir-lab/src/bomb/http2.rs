@@ -20,7 +20,8 @@ use super::requests::with_serial;
 use crate::checksum::fnv1a;
 
 /// Fields of one connection of HTTP/1.1, which a request of HTTP/2 may not have (RFC 9113 §8.2.2).
-const OF_A_CONNECTION: [&str; 5] = ["Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade"];
+const OF_A_CONNECTION: [&str; 5] =
+    ["Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade"];
 
 /// A request in the form of HTTP/2.
 #[derive(Debug)]
@@ -49,7 +50,8 @@ impl Spelled {
         content: &[u8],
     ) -> Result<Spelled, String> {
         let mut block = Vec::new();
-        let mut put = |name: &str, value: &str| put_known(&mut block, name.as_bytes(), value.as_bytes());
+        let mut put =
+            |name: &str, value: &str| put_known(&mut block, name.as_bytes(), value.as_bytes());
         put(":method", method);
         put(":scheme", scheme);
         for (_, host) in fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Host")) {
@@ -60,12 +62,20 @@ impl Spelled {
         let behind = block.len();
         for (name, value) in fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("Host")) {
             if OF_A_CONNECTION.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-                return Err(format!("HTTP/2 has no header `{name}`; remove the header, or --http2"));
+                return Err(format!(
+                    "HTTP/2 has no header `{name}`; remove the header, or --http2"
+                ));
             }
             put_known(&mut block, name.as_bytes(), value.as_bytes());
         }
         let numbered = serial_at.map(|at| (path.to_owned(), at));
-        Ok(Spelled { block, numbered, around: (before, behind), content: content.into(), is_head: method == "HEAD" })
+        Ok(Spelled {
+            block,
+            numbered,
+            around: (before, behind),
+            content: content.into(),
+            is_head: method == "HEAD",
+        })
     }
 
     /// The header block of the `nth` request of a thread.
@@ -117,7 +127,8 @@ pub(super) struct Streams {
 impl Streams {
     /// Makes a new connection of a client of this class. `hashing`: bodies are hashed.
     pub(super) fn new(class: &Class, hashing: bool) -> Streams {
-        let windows = if class.behaviour == Behaviour::Stalled { Windows::SHUT } else { Windows::OPEN };
+        let windows =
+            if class.behaviour == Behaviour::Stalled { Windows::SHUT } else { Windows::OPEN };
         Streams { client: Client::new(windows), replies: VecDeque::new(), hashing, left: None }
     }
 
@@ -134,8 +145,11 @@ impl Streams {
     /// Makes a request, the `nth` of a thread, and returns the number of its stream.
     pub(super) fn ask(&mut self, spelled: &Spelled, thread: usize, nth: u64) -> Option<u32> {
         let block = spelled.block(thread, nth);
-        let stream =
-            self.client.open(&Request { block: &block, content: &spelled.content, is_head: spelled.is_head })?;
+        let stream = self.client.open(&Request {
+            block: &block,
+            content: &spelled.content,
+            is_head: spelled.is_head,
+        })?;
         self.replies.push_back((stream, NOTHING));
         Some(stream)
     }
@@ -184,7 +198,11 @@ impl Streams {
             }
             Ok(Some(Event::Reset { stream, code, by_server })) => {
                 let has_begun = self.forget(stream).is_some_and(|reply| reply.status > 0);
-                if by_server { Heard::Reset { stream, code, has_begun } } else { Heard::Malformed(stream) }
+                if by_server {
+                    Heard::Reset { stream, code, has_begun }
+                } else {
+                    Heard::Malformed(stream)
+                }
             }
             Ok(Some(Event::Leaving { last, code })) => {
                 while self.replies.back().is_some_and(|(stream, _)| *stream > last) {
@@ -231,7 +249,8 @@ mod tests {
 
     fn spelled(path: &str, spelling: &Spelling) -> Result<Arc<Spelled>, String> {
         let spelling = Spelling { http2: Some("https"), ..spelling.clone() };
-        Request::new("h:1", path, 1, &spelling).map(|request| request.http2.expect("it was asked for"))
+        Request::new("h:1", path, 1, &spelling)
+            .map(|request| request.http2.expect("it was asked for"))
     }
 
     fn fields(block: &[u8]) -> String {
@@ -256,8 +275,10 @@ mod tests {
             assert_eq!(fields(&spelled.block(7, 42)), expected);
             assert_eq!((&spelled.content[..], spelled.is_numbered()), (&spelling.body[..], false));
         }
-        let numbered =
-            spelled("/a?id={serial}&x", &Spelling { method: Some("HEAD".to_owned()), ..Spelling::default() });
+        let numbered = spelled(
+            "/a?id={serial}&x",
+            &Spelling { method: Some("HEAD".to_owned()), ..Spelling::default() },
+        );
         let numbered = numbered.unwrap();
         assert!(numbered.is_head && numbered.is_numbered());
         let expected = ":method=HEAD :scheme=https :authority=h:1 :path=/a?id=007000000042&x";

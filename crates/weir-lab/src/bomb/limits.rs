@@ -25,7 +25,10 @@ pub fn check(plan: &Plan, descriptors: u64) -> Result<(), String> {
     if plan.duration_us.is_none()
         && let Some(class) = plan.classes.iter().find(|class| !class.answers())
     {
-        return Err(format!("class `{}` waits for no responses, so the run needs a duration (-d)", class.name));
+        return Err(format!(
+            "class `{}` waits for no responses, so the run needs a duration (-d)",
+            class.name
+        ));
     }
     let mut names: Vec<&str> = plan.classes.iter().map(|class| class.name.as_str()).collect();
     names.sort_unstable();
@@ -65,7 +68,9 @@ pub fn spread(plan: &mut Plan) {
         return;
     }
     let own = |address: SocketAddr| address.is_ipv4() && address.ip().is_loopback();
-    for class in plan.classes.iter_mut().filter(|class| class.sources.is_none() && own(class.target.address)) {
+    for class in
+        plan.classes.iter_mut().filter(|class| class.sources.is_none() && own(class.target.address))
+    {
         class.sources = Sources::parse(LOOPBACK).ok();
     }
 }
@@ -76,7 +81,8 @@ fn check_ports(plan: &Plan, ports: u64) -> Result<(), String> {
     for class in plan.classes.iter().filter(|class| class.behaviour != Behaviour::ConnectFlood) {
         let (connections, room) = needed.entry(class.target.address).or_default();
         *connections += u64::from(class.connections);
-        *room += class.sources.map_or(ports, |sources| u64::from(sources.count()).saturating_mul(ports));
+        *room +=
+            class.sources.map_or(ports, |sources| u64::from(sources.count()).saturating_mul(ports));
     }
     match needed.iter().find(|(_, (connections, room))| connections > room) {
         None => Ok(()),
@@ -88,7 +94,8 @@ fn check_ports(plan: &Plan, ports: u64) -> Result<(), String> {
 }
 
 fn ports() -> u64 {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let text =
+        std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let bounds: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match bounds[..] {
         [low, high] if high >= low => high - low + 1,

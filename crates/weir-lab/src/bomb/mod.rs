@@ -37,8 +37,8 @@ use std::sync::{Arc, OnceLock, mpsc};
 use weir_io::{IoChoice, Options};
 
 pub use class::{
-    BEHAVIOURS, Behaviour, Class, Drip, Ending, KEYS, PIPELINE, STREAMS, arrivals, connections, depth, ending, preset,
-    scheme,
+    BEHAVIOURS, Behaviour, Class, Drip, Ending, KEYS, PIPELINE, STREAMS, arrivals, connections,
+    depth, ending, preset, scheme,
 };
 pub use count::{Connect, Counts, CountsDocument, End, Handshake, Outcome};
 pub use limits::{check, processes, spread};
@@ -150,17 +150,21 @@ pub fn run_part(plan: &Plan, mut write: impl FnMut(Line)) -> io::Result<()> {
 /// Runs the threads of this process and receives their reports.
 fn run_threads(plan: &Plan, mut hear: impl FnMut(News)) -> io::Result<()> {
     let requests = plan.classes.iter().map(|class| class.mix.requests().len());
-    let bodies: Bodies = requests.map(|count| (0..count).map(|_| OnceLock::new()).collect()).collect();
+    let bodies: Bodies =
+        requests.map(|count| (0..count).map(|_| OnceLock::new()).collect()).collect();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for number in plan.own.clone() {
             let (news, bodies) = (sender.clone(), &bodies);
-            std::thread::Builder::new().name(format!("bomb-{number}")).spawn_scoped(scope, move || {
-                let thread = Thread { plan, number, bodies, news: news.clone() };
-                if let Err(error) = with_driver(plan.io, sizes(), thread) {
-                    let _ = news.send(Err(error));
-                }
-            })?;
+            std::thread::Builder::new().name(format!("bomb-{number}")).spawn_scoped(
+                scope,
+                move || {
+                    let thread = Thread { plan, number, bodies, news: news.clone() };
+                    if let Err(error) = with_driver(plan.io, sizes(), thread) {
+                        let _ = news.send(Err(error));
+                    }
+                },
+            )?;
         }
         drop(sender);
         let mut failure = None;

@@ -21,7 +21,8 @@ const LONG_BYTES: usize = 1500;
 /// No head is longer.
 const HEAD_BYTES_MAX: usize = 12 * 1024;
 const _: () = assert!(
-    FIELDS_MAX as usize * (VALUE_BYTES_MAX + NAME_BYTES_MAX + 10) as usize + LONG_BYTES + 1024 <= HEAD_BYTES_MAX
+    FIELDS_MAX as usize * (VALUE_BYTES_MAX + NAME_BYTES_MAX + 10) as usize + LONG_BYTES + 1024
+        <= HEAD_BYTES_MAX
 );
 
 /// Methods (RFC 9110 §9.1): registered ones, and any other token is one.
@@ -41,8 +42,16 @@ const METHODS: &[&str] = &[
 ];
 
 /// Targets in origin-form (RFC 9112 §3.2.1).
-const TARGETS: &[&str] =
-    &["/", "/?", "/?&&=;%00", "//two//slashes", "/%41%7e/%2E%2e/x", "/./a/../b", "/~!$&'()*+,;=:@", "/a;v=1/b,c?q=/?/"];
+const TARGETS: &[&str] = &[
+    "/",
+    "/?",
+    "/?&&=;%00",
+    "//two//slashes",
+    "/%41%7e/%2E%2e/x",
+    "/./a/../b",
+    "/~!$&'()*+,;=:@",
+    "/a;v=1/b,c?q=/?/",
+];
 
 /// Fields with a meaning, and values that are unusual for them.
 const KNOWN: &[&str] = &[
@@ -65,8 +74,14 @@ const BODIES: &[(&str, &str)] = &[
     ("content-length:5", "\r\n\r\n\0"),
     ("Content-Length: 0003", "GET"),
     ("Transfer-Encoding: chunked", "0\r\n\r\n"),
-    ("transfer-encoding:Chunked", "0005;x;y=\"z;\"\r\nhello\r\n1\r\n!\r\n000\r\nX-Trailer: x\r\n\r\n"),
-    ("Transfer-Encoding: chunked\r\nContent-Type: text/plain;charset=\"\"", "a\r\n0123456789\r\n0\r\n\r\n"),
+    (
+        "transfer-encoding:Chunked",
+        "0005;x;y=\"z;\"\r\nhello\r\n1\r\n!\r\n000\r\nX-Trailer: x\r\n\r\n",
+    ),
+    (
+        "Transfer-Encoding: chunked\r\nContent-Type: text/plain;charset=\"\"",
+        "a\r\n0123456789\r\n0\r\n\r\n",
+    ),
 ];
 
 /// Returns the requests of this seed, for a server with this host name.
@@ -166,8 +181,13 @@ mod tests {
                 for bytes in [&request.bytes, &request.last] {
                     let head = parse_request(bytes, &limits, &mut fields);
                     let text = String::from_utf8_lossy(bytes);
-                    let head = head.unwrap_or_else(|error| panic!("seed {seed}: {error:?}: {text}")).unwrap();
-                    assert!(head.bytes <= HEAD_BYTES_MAX && bytes.len() - head.bytes < 200, "seed {seed}: {text}");
+                    let head = head
+                        .unwrap_or_else(|error| panic!("seed {seed}: {error:?}: {text}"))
+                        .unwrap();
+                    assert!(
+                        head.bytes <= HEAD_BYTES_MAX && bytes.len() - head.bytes < 200,
+                        "seed {seed}: {text}"
+                    );
                     assert_eq!(head.persist, bytes == &request.bytes, "seed {seed}: {text}");
                 }
             }
@@ -176,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_requests_again_and_another_one_others() {
-        let texts = |seed| requests("h", seed).into_iter().map(|request| request.bytes).collect::<Vec<_>>();
+        let texts =
+            |seed| requests("h", seed).into_iter().map(|request| request.bytes).collect::<Vec<_>>();
         assert_eq!(texts(7), texts(7));
         assert_ne!(texts(7), texts(8));
         assert!(texts(7).iter().collect::<std::collections::BTreeSet<_>>().len() > COUNT / 2);

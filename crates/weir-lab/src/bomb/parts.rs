@@ -56,7 +56,9 @@ pub fn run_parts(
         for (at, part) in parts.0.iter_mut().enumerate() {
             let sender = sender.clone();
             scope.spawn(move || {
-                let part_of = |error: io::Error| io::Error::new(error.kind(), format!("part {}: {error}", at + 1));
+                let part_of = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("part {}: {error}", at + 1))
+                };
                 if let Err(error) = read_part(part, &sender) {
                     // The receiver hears all parts out.
                     let _ = sender.send(Err(part_of(error)));

@@ -173,7 +173,8 @@ impl Record {
     /// An empty record of a run, with the rates of its classes.
     fn of(head: RunLine, rates: impl Iterator<Item = Option<Rate>>) -> Record {
         let counted = |rate: Rate| {
-            head.seconds.map(|seconds| rate.expected(head.warm_up + seconds) - rate.expected(head.warm_up))
+            head.seconds
+                .map(|seconds| rate.expected(head.warm_up + seconds) - rate.expected(head.warm_up))
         };
         Record {
             names: head.classes.iter().map(|class| class.name.clone()).collect(),
@@ -189,11 +190,14 @@ impl Record {
     /// # Errors
     /// The text is not such an output, or lacks its first line.
     pub fn read(text: &str) -> Result<Record, String> {
-        let mut lines = text.lines().map(|line| serde_json::from_str::<Line>(line).map_err(|error| error.to_string()));
+        let mut lines = text
+            .lines()
+            .map(|line| serde_json::from_str::<Line>(line).map_err(|error| error.to_string()));
         let Some(Line::Run(head)) = lines.next().transpose()? else {
             return Err("the first line is not that of a run".to_owned());
         };
-        let rates = head.classes.iter().map(|class| class.rate.as_deref().map(Rate::parse).transpose());
+        let rates =
+            head.classes.iter().map(|class| class.rate.as_deref().map(Rate::parse).transpose());
         let rates = rates.collect::<Result<Vec<_>, _>>()?;
         let mut record = Record::of(head, rates.into_iter());
         lines.try_for_each(|line| record.add_line(line?))?;
@@ -228,7 +232,10 @@ impl Record {
     /// Returns the behaviour of each class; None: the word is from another version.
     pub(crate) fn behaviours(&self) -> impl Iterator<Item = Option<Behaviour>> + '_ {
         self.head.classes.iter().map(|class| {
-            super::BEHAVIOURS.iter().find(|(word, ..)| *word == class.behaviour).map(|(_, behaviour, _)| *behaviour)
+            super::BEHAVIOURS
+                .iter()
+                .find(|(word, ..)| *word == class.behaviour)
+                .map(|(_, behaviour, _)| *behaviour)
         })
     }
 
@@ -257,8 +264,14 @@ impl Record {
     /// the 99th percentile of the times from sent to answered, microseconds.
     pub fn glance(&self, second: u32) -> (u64, u64, Option<u64>) {
         let mut sum = Slice::default();
-        self.seconds.iter().filter_map(|seconds| seconds.get(&second)).for_each(|slice| sum.add(slice));
-        let p99_us = sum.times().filter(|times| !times.raw.is_empty()).map(|times| times.raw.value_at_quantile(0.99));
+        self.seconds
+            .iter()
+            .filter_map(|seconds| seconds.get(&second))
+            .for_each(|slice| sum.add(slice));
+        let p99_us = sum
+            .times()
+            .filter(|times| !times.raw.is_empty())
+            .map(|times| times.raw.value_at_quantile(0.99));
         (sum.counts.answered(), sum.counts.blocked(), p99_us)
     }
 
@@ -272,7 +285,9 @@ impl Record {
     /// All lines of the raw file, in order.
     pub fn lines(&self) -> impl Iterator<Item = Line> + '_ {
         let seconds = self.seconds.iter().zip(&self.names).flat_map(|(seconds, name)| {
-            seconds.iter().map(|(second, slice)| Line::Second(Box::new(second_line(*second, name, slice))))
+            seconds
+                .iter()
+                .map(|(second, slice)| Line::Second(Box::new(second_line(*second, name, slice))))
         });
         let threads = self.threads.iter().cloned().map(Line::Thread);
         std::iter::once(Line::Run(self.head.clone())).chain(seconds).chain(threads)
@@ -283,9 +298,11 @@ impl Line {
     /// Converts what a thread reports into a line of this run.
     pub(super) fn of(plan: &Plan, news: News) -> Line {
         match news {
-            News::Second { second, class, slice } => {
-                Line::Second(Box::new(second_line(second, &plan.classes[usize::from(class)].name, &slice)))
-            }
+            News::Second { second, class, slice } => Line::Second(Box::new(second_line(
+                second,
+                &plan.classes[usize::from(class)].name,
+                &slice,
+            ))),
             News::Finished(finished) => Line::Thread(thread_line(finished)),
         }
     }
@@ -297,7 +314,8 @@ fn thread_line(finished: Finished) -> ThreadLine {
 }
 
 fn class_line(class: &super::Class) -> ClassLine {
-    let behaviour = super::BEHAVIOURS.iter().find(|row| row.1 == class.behaviour).map_or("", |row| row.0);
+    let behaviour =
+        super::BEHAVIOURS.iter().find(|row| row.1 == class.behaviour).map_or("", |row| row.0);
     ClassLine {
         name: class.name.clone(),
         host: class.target.host.clone(),

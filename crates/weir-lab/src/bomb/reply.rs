@@ -59,7 +59,13 @@ impl Reader {
     }
 
     /// Takes bytes up to the end of a response. `head` says that the request was HEAD.
-    pub(crate) fn step(&mut self, bytes: &[u8], head: bool, limits: &Limits, fields: &mut Fields) -> Step {
+    pub(crate) fn step(
+        &mut self,
+        bytes: &[u8],
+        head: bool,
+        limits: &Limits,
+        fields: &mut Fields,
+    ) -> Step {
         let Some(input) = self.replies.join(bytes, limits) else { return Step::More };
         let before = input.len() - bytes.len();
         let mut at = 0;
@@ -72,7 +78,8 @@ impl Reader {
                 Ok(ReplyPart::Head(head)) => {
                     // An interim response (100, 103) is not the response.
                     if head.status >= 200 || head.status == 101 {
-                        self.reply = Reply { status: head.status, persist: head.persist, ..NOTHING };
+                        self.reply =
+                            Reply { status: head.status, persist: head.persist, ..NOTHING };
                     }
                     // The response ends here: no request asked for another protocol.
                     if head.status == 101 {
@@ -136,11 +143,16 @@ mod tests {
     #[test]
     fn replies_are_the_same_whatever_the_pieces() {
         let whole = replies(&[STREAM]).unwrap();
-        let seen: Vec<_> = whole.iter().map(|reply| (reply.status, reply.length, reply.persist)).collect();
+        let seen: Vec<_> =
+            whole.iter().map(|reply| (reply.status, reply.length, reply.persist)).collect();
         assert_eq!(seen, [(200, 3, true), (404, 3, true), (204, 0, false)]);
         assert_eq!(whole[0].sum, whole[1].sum);
         for cut in 0..STREAM.len() {
-            assert_eq!(replies(&[&STREAM[..cut], &STREAM[cut..]]).as_ref(), Some(&whole), "cut at {cut}");
+            assert_eq!(
+                replies(&[&STREAM[..cut], &STREAM[cut..]]).as_ref(),
+                Some(&whole),
+                "cut at {cut}"
+            );
         }
         let bytes: Vec<&[u8]> = STREAM.chunks(1).collect();
         assert_eq!(replies(&bytes), Some(whole));
@@ -154,7 +166,9 @@ mod tests {
 
     #[test]
     fn what_is_no_reply_is_said() {
-        for bytes in [&b"SSH-2.0-x\r\n"[..], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"] {
+        for bytes in
+            [&b"SSH-2.0-x\r\n"[..], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"]
+        {
             assert_eq!(replies(&[bytes]), None);
         }
     }

@@ -35,13 +35,24 @@ fn put_run(page: &mut Page, record: &Record) {
     for class in &run.classes {
         let rate = class.rate.clone().unwrap_or_else(|| "closed loop".to_owned());
         let requests = class.requests.iter().take(4).cloned().collect::<Vec<_>>().join(", ");
-        table.row(&[&class.name, &class.host, &class.connections.to_string(), &rate, &class.behaviour, &requests]);
+        table.row(&[
+            &class.name,
+            &class.host,
+            &class.connections.to_string(),
+            &rate,
+            &class.behaviour,
+            &requests,
+        ]);
     }
     page.table(&table);
 }
 
 /// Writes the version, machine, date and command line; nothing for a record without them.
-fn put_identity(page: &mut Page, Identity { date, weir, machine, command }: &Identity, seed: Option<u64>) {
+fn put_identity(
+    page: &mut Page,
+    Identity { date, weir, machine, command }: &Identity,
+    seed: Option<u64>,
+) {
     if date.is_empty() {
         return;
     }
@@ -65,14 +76,27 @@ fn put_verdict(page: &mut Page, summary: &Summary) {
     let generator = &summary.generator;
     let (seconds, busy) = (summary.seconds, generator.busy * 100.0);
     let (threads, driver) = (generator.threads, &generator.driver);
-    page.paragraph(&format!("{seconds:.1} s, {threads} threads on {driver}, at most {busy:.0} % busy."));
+    page.paragraph(&format!(
+        "{seconds:.1} s, {threads} threads on {driver}, at most {busy:.0} % busy."
+    ));
     if let Some(cause) = &generator.limit {
         page.paragraph_of("limit", &format!("The generator was the limit: {cause}."));
     }
 }
 
 fn put_classes(page: &mut Page, summary: &Summary) {
-    let columns = ["class", "offered/s", "answered/s", "blocked", "latency", "p50", "p90", "p99", "p99.9", "max"];
+    let columns = [
+        "class",
+        "offered/s",
+        "answered/s",
+        "blocked",
+        "latency",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+    ];
     let mut table = Table::new(&columns);
     for class in &summary.classes {
         put_class(&mut table, class, "from due", class.corrected);
@@ -88,7 +112,9 @@ fn put_class(table: &mut Table, class: &ClassSummary, what: &str, times: Option<
     if times.is_none() && what != "-" {
         return;
     }
-    let at = |which: fn(&Percentiles) -> u64| times.as_ref().map_or_else(|| "-".to_owned(), |times| time(which(times)));
+    let at = |which: fn(&Percentiles) -> u64| {
+        times.as_ref().map_or_else(|| "-".to_owned(), |times| time(which(times)))
+    };
     table.row(&[
         class.name.clone(),
         format!("{:.0}", class.offered_per_second),
@@ -105,7 +131,13 @@ fn put_class(table: &mut Table, class: &ClassSummary, what: &str, times: Option<
 
 fn charts(record: &Record, summary: &Summary) -> [Lines; 4] {
     let palette = Palette::new(record.names.iter().map(String::as_str));
-    let last = record.seconds.iter().filter_map(|seconds| seconds.keys().next_back()).max().copied().unwrap_or(0);
+    let last = record
+        .seconds
+        .iter()
+        .filter_map(|seconds| seconds.keys().next_back())
+        .max()
+        .copied()
+        .unwrap_or(0);
     // Responses that came after the counted time are not part of a rate.
     let whole = (summary.seconds as u32).clamp(1, last + 1);
     let over = |title: &str, up_name, of: &dyn Fn(&Slice) -> Option<f64>| {
@@ -140,7 +172,11 @@ fn is_worth_it(chart: &Lines) -> bool {
 }
 
 /// An empty second is 0 where there is a count, and a gap where there is a time.
-fn over_time(seconds: &BTreeMap<u32, Slice>, whole: u32, of: &dyn Fn(&Slice) -> Option<f64>) -> Vec<Point> {
+fn over_time(
+    seconds: &BTreeMap<u32, Slice>,
+    whole: u32,
+    of: &dyn Fn(&Slice) -> Option<f64>,
+) -> Vec<Point> {
     let empty = Slice::default();
     let at = |second| of(seconds.get(&second).unwrap_or(&empty)).unwrap_or(f64::NAN);
     (0..whole).map(|second| Point::new(f64::from(second), at(second))).collect()

@@ -101,12 +101,23 @@ impl Request {
     ///
     /// # Errors
     /// A method, target or field with which it would not remain one request.
-    pub fn new(host: &str, path: &str, weight: u32, spelling: &Spelling) -> Result<Request, String> {
-        let method = spelling.method.as_deref().unwrap_or(if spelling.body.is_empty() { "GET" } else { "POST" });
+    pub fn new(
+        host: &str,
+        path: &str,
+        weight: u32,
+        spelling: &Spelling,
+    ) -> Result<Request, String> {
+        let method = spelling.method.as_deref().unwrap_or(if spelling.body.is_empty() {
+            "GET"
+        } else {
+            "POST"
+        });
         if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(format!("`{method}` is not a method"));
         }
-        if !path.starts_with('/') && path != "*" || path.bytes().any(|byte| !byte.is_ascii_graphic()) {
+        if !path.starts_with('/') && path != "*"
+            || path.bytes().any(|byte| !byte.is_ascii_graphic())
+        {
             return Err(format!("`{path}` is not a path; it begins with / and has no white space"));
         }
         let origin = if spelling.absolute { format!("http://{host}") } else { String::new() };
@@ -117,13 +128,16 @@ impl Request {
         for (name, value) in &fields {
             put(&mut head, name, value)?;
         }
-        let http2 = spelling
-            .http2
-            .map(|scheme| Spelled::new((scheme, method), (&spelled, serial_at), &fields, &spelling.body).map(Arc::new));
+        let http2 = spelling.http2.map(|scheme| {
+            Spelled::new((scheme, method), (&spelled, serial_at), &fields, &spelling.body)
+                .map(Arc::new)
+        });
         let http2 = http2.transpose()?;
-        let bytes =
-            |connection: &str| [head.as_bytes(), connection.as_bytes(), b"\r\n", &spelling.body].concat().into();
-        let last = if spelling.gives("Connection") { bytes("") } else { bytes("Connection: close\r\n") };
+        let bytes = |connection: &str| {
+            [head.as_bytes(), connection.as_bytes(), b"\r\n", &spelling.body].concat().into()
+        };
+        let last =
+            if spelling.gives("Connection") { bytes("") } else { bytes("Connection: close\r\n") };
         Ok(Request {
             name: format!("{method} {path}"),
             bytes: bytes(""),
@@ -153,7 +167,9 @@ impl Spelling {
             let browser = browser_fields().into_iter().filter(|(name, _)| !self.gives(name));
             fields.extend(browser.map(|(name, value)| (name, Cow::Owned(value))));
         }
-        fields.extend(self.fields.iter().map(|(name, value)| (name.as_str(), Cow::Borrowed(value.as_str()))));
+        fields.extend(
+            self.fields.iter().map(|(name, value)| (name.as_str(), Cow::Borrowed(value.as_str()))),
+        );
         let needs_length = !self.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
         if needs_length && !self.gives("Content-Length") && !self.gives("Transfer-Encoding") {
             fields.push(("Content-Length", Cow::Owned(self.body.len().to_string())));
@@ -171,9 +187,13 @@ pub(crate) fn with_serial(bytes: &[u8], at: usize, thread: usize, nth: u64) -> B
 }
 
 fn put(head: &mut String, name: &str, value: &str) -> Result<(), String> {
-    let clean = !name.is_empty() && !name.contains([':', '\r', '\n', ' ']) && !value.contains(['\r', '\n', '\0']);
+    let clean = !name.is_empty()
+        && !name.contains([':', '\r', '\n', ' '])
+        && !value.contains(['\r', '\n', '\0']);
     if !clean {
-        return Err(format!("`{name}: {value}` is not a field; expected `Name: value` on one line"));
+        return Err(format!(
+            "`{name}: {value}` is not a field; expected `Name: value` on one line"
+        ));
     }
     head.push_str(name);
     head.push_str(": ");
@@ -184,8 +204,9 @@ fn put(head: &mut String, name: &str, value: &str) -> Result<(), String> {
 
 /// Returns the fields of a browser's request for a page, with 24 cookies.
 fn browser_fields() -> Vec<(&'static str, String)> {
-    let cookies: Vec<String> =
-        (1..=24u8).map(|at| format!("name{at:02}={}", char::from(b'`' + at).to_string().repeat(54))).collect();
+    let cookies: Vec<String> = (1..=24u8)
+        .map(|at| format!("name{at:02}={}", char::from(b'`' + at).to_string().repeat(54)))
+        .collect();
     let fixed = [
         ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
         ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
@@ -198,7 +219,8 @@ fn browser_fields() -> Vec<(&'static str, String)> {
         ("Sec-Fetch-Site", "same-origin"),
         ("Priority", "u=0, i"),
     ];
-    let mut fields: Vec<_> = fixed.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+    let mut fields: Vec<_> =
+        fixed.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
     fields.push(("Cookie", cookies.join("; ")));
     fields
 }
@@ -234,9 +256,11 @@ impl Mix {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         for (at, line) in lines {
             let wrong = |error: String| format!("line {}: {error}", at + 1);
-            let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+            let line: Line =
+                serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
             let body = line.body.into_bytes();
-            let spelling = Spelling { method: line.method, fields: line.fields, body, ..spelling.clone() };
+            let spelling =
+                Spelling { method: line.method, fields: line.fields, body, ..spelling.clone() };
             requests.push(Request::new(host, &line.path, line.weight, &spelling).map_err(wrong)?);
         }
         Mix::new(requests)
@@ -268,13 +292,20 @@ mod tests {
     #[test]
     fn presets_and_fields_are_spelled_out() {
         assert_eq!(spelled("/a", &Spelling::default()), "GET /a HTTP/1.1\r\nHost: h:1\r\n\r\n");
-        let fields = vec![("Host".to_owned(), "x".to_owned()), ("Accept".to_owned(), "y".to_owned())];
-        let text = spelled("/", &Spelling { fields, preset: Preset::Browser, ..Spelling::default() });
-        assert!(text.contains("Host: x\r\n") && text.contains("Accept: y\r\n") && !text.contains("h:1"));
+        let fields =
+            vec![("Host".to_owned(), "x".to_owned()), ("Accept".to_owned(), "y".to_owned())];
+        let text =
+            spelled("/", &Spelling { fields, preset: Preset::Browser, ..Spelling::default() });
+        assert!(
+            text.contains("Host: x\r\n") && text.contains("Accept: y\r\n") && !text.contains("h:1")
+        );
         assert_eq!(text.matches("\r\nAccept: ").count(), 1);
         assert!((1_800..2_300).contains(&text.len()), "{}", text.len());
         let body = Spelling { body: b"abc".to_vec(), ..Spelling::default() };
-        assert_eq!(spelled("/", &body), "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nabc");
+        assert_eq!(
+            spelled("/", &body),
+            "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nabc"
+        );
         let absolute = Spelling { absolute: true, ..Spelling::default() };
         assert_eq!(spelled("/a", &absolute), "GET http://h:1/a HTTP/1.1\r\nHost: h:1\r\n\r\n");
         let numbered = Request::new("h:1", "/?n={serial}", 1, &absolute).unwrap();
@@ -287,13 +318,16 @@ mod tests {
 
     #[test]
     fn what_would_be_two_requests_is_refused() {
-        let method = |method: &str| Spelling { method: Some(method.to_owned()), ..Spelling::default() };
+        let method =
+            |method: &str| Spelling { method: Some(method.to_owned()), ..Spelling::default() };
         let field = |name: &str, value: &str| Spelling {
             fields: vec![(name.to_owned(), value.to_owned())],
             ..Spelling::default()
         };
-        let bad = [("/", method("A B")), ("/", method("")), ("a", method("GET")), ("/ x", method("GET"))];
-        let worse = [("/", field("A\r\nB", "c")), ("/", field("A", "b\r\nc: d")), ("/", field("", "x"))];
+        let bad =
+            [("/", method("A B")), ("/", method("")), ("a", method("GET")), ("/ x", method("GET"))];
+        let worse =
+            [("/", field("A\r\nB", "c")), ("/", field("A", "b\r\nc: d")), ("/", field("", "x"))];
         for (path, spelling) in bad.into_iter().chain(worse) {
             assert!(Request::new("h", path, 1, &spelling).is_err(), "{path} {spelling:?}");
         }
@@ -309,9 +343,14 @@ mod tests {
         let many = vec![mix.requests()[0].clone(); REQUESTS_MAX + 1];
         assert!(Mix::new(many.clone()).is_err_and(|why| why.contains("the limit is 65536")));
         let last = Mix::new(many[1..].to_vec()).unwrap();
-        assert!((0..1000).map(|_| last.draw(&mut random)).max() > Some(64_000), "all of them are drawn");
+        assert!(
+            (0..1000).map(|_| last.draw(&mut random)).max() > Some(64_000),
+            "all of them are drawn"
+        );
         assert_eq!(mix.requests()[1].name, "PUT /b");
-        for wrong in ["", "{}", "{\"path\":\"/\",\"wight\":1}", "{\"path\":\"/\",\"weight\":0}", "nonsense"] {
+        for wrong in
+            ["", "{}", "{\"path\":\"/\",\"wight\":1}", "{\"path\":\"/\",\"weight\":0}", "nonsense"]
+        {
             assert!(Mix::parse(wrong, "h", &Spelling::default()).is_err(), "{wrong}");
         }
     }
@@ -321,7 +360,10 @@ mod tests {
         let request = Request::new("h", "/a?id={serial}&x", 1, &Spelling::default()).unwrap();
         assert_eq!(request.name, "GET /a?id={serial}&x");
         let bytes = with_serial(&request.last, request.serial_at.unwrap(), 7, 42);
-        assert_eq!(bytes, "GET /a?id=007000000042&x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        assert_eq!(
+            bytes,
+            "GET /a?id=007000000042&x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+        );
         assert_eq!(Request::new("h", "/a", 1, &Spelling::default()).unwrap().serial_at, None);
     }
 }

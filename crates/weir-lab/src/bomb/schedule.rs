@@ -41,7 +41,8 @@ impl Rate {
         let mut stages = Vec::new();
         let parts: Vec<&str> = text.split(',').map(str::trim).collect();
         for (at, part) in parts.iter().enumerate() {
-            let (rates, time) = part.split_once('/').map_or((*part, None), |(rates, time)| (rates, Some(time)));
+            let (rates, time) =
+                part.split_once('/').map_or((*part, None), |(rates, time)| (rates, Some(time)));
             let (from, to) = rates.split_once("..").unwrap_or((rates, rates));
             let (from, to) = (per_second(from)?, per_second(to)?);
             let last = at + 1 == parts.len();
@@ -85,7 +86,11 @@ impl Display for Rate {
 
 fn per_second(text: &str) -> Result<f64, String> {
     let rate = number(text)?;
-    if rate <= RATE_MAX { Ok(rate) } else { Err(format!("`{text}` is more than 100,000,000 requests per second")) }
+    if rate <= RATE_MAX {
+        Ok(rate)
+    } else {
+        Err(format!("`{text}` is more than 100,000,000 requests per second"))
+    }
 }
 
 impl Stage {
@@ -100,7 +105,9 @@ impl Stage {
 
     /// Returns where in it the count is reached; None when it is not.
     fn reaches(&self, count: f64) -> Option<f64> {
-        if self.seconds.is_finite() && count > self.count(self.seconds) || self.from == 0.0 && self.to == 0.0 {
+        if self.seconds.is_finite() && count > self.count(self.seconds)
+            || self.from == 0.0 && self.to == 0.0
+        {
             return None;
         }
         let slope = self.slope();
@@ -130,7 +137,14 @@ impl Schedule {
         let mut random = seed.map(|seed| Random::new(seed).fork(thread as u64));
         let threads = threads as f64;
         let number = random.as_mut().map_or(thread as f64, |random| random.exponential() * threads);
-        Schedule { stages: rate.stages.clone(), stage: 0, before: (0.0, 0.0), number, threads, random }
+        Schedule {
+            stages: rate.stages.clone(),
+            stage: 0,
+            before: (0.0, 0.0),
+            number,
+            threads,
+            random,
+        }
     }
 
     /// When the next request is due, microseconds from the first moment. None: never again.
@@ -145,7 +159,8 @@ impl Schedule {
             if !stage.seconds.is_finite() {
                 return None;
             }
-            self.before = (self.before.0 + stage.seconds, self.before.1 + stage.count(stage.seconds));
+            self.before =
+                (self.before.0 + stage.seconds, self.before.1 + stage.count(stage.seconds));
             self.stage += 1;
         }
     }
@@ -179,10 +194,14 @@ mod tests {
         assert!((rate.expected(10.0) - 500.0).abs() < 1e-6);
         assert!((rate.expected(12.0) - 700.0).abs() < 1e-6);
         let dues = dues("0..100/10s", 1000);
-        let within = |from: u64, to: u64| dues.iter().filter(|due| (from..to).contains(*due)).count();
+        let within =
+            |from: u64, to: u64| dues.iter().filter(|due| (from..to).contains(*due)).count();
         assert!((124..=126).contains(&within(0, 5_000_000)), "{}", within(0, 5_000_000));
         assert!((374..=376).contains(&within(5_000_000, 10_000_000)));
-        assert!((99..=101).contains(&within(10_000_000, 11_000_000)), "it stays at what it reached");
+        assert!(
+            (99..=101).contains(&within(10_000_000, 11_000_000)),
+            "it stays at what it reached"
+        );
     }
 
     #[test]
@@ -191,11 +210,14 @@ mod tests {
         let mut all: Vec<u64> = Vec::new();
         for thread in 0..3 {
             let mut schedule = Schedule::new(&rate, thread, 3, None);
-            all.extend(std::iter::from_fn(|| schedule.next_us()).take_while(|due| *due < 4_000_000));
+            all.extend(
+                std::iter::from_fn(|| schedule.next_us()).take_while(|due| *due < 4_000_000),
+            );
         }
         all.sort_unstable();
         let mut alone = Schedule::new(&rate, 0, 1, None);
-        let alone: Vec<u64> = std::iter::from_fn(|| alone.next_us()).take_while(|due| *due < 4_000_000).collect();
+        let alone: Vec<u64> =
+            std::iter::from_fn(|| alone.next_us()).take_while(|due| *due < 4_000_000).collect();
         assert_eq!(all, alone);
     }
 
@@ -205,7 +227,8 @@ mod tests {
         let mut all: Vec<u64> = Vec::new();
         for thread in 0..3 {
             let mut schedule = Schedule::new(&rate, thread, 3, Some(7));
-            let due: Vec<u64> = std::iter::repeat_with(|| schedule.next_us().unwrap()).take(50).collect();
+            let due: Vec<u64> =
+                std::iter::repeat_with(|| schedule.next_us().unwrap()).take(50).collect();
             all.extend(due.windows(2).map(|pair| pair[1] - pair[0]));
         }
         // A few distances coincide by chance in microseconds; if a neighbour's were shifted by one
@@ -224,7 +247,8 @@ mod tests {
         assert!((98.0..102.0).contains(&seconds), "{seconds}");
         let distances: Vec<f64> = dues.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
         let mean = distances.iter().sum::<f64>() / distances.len() as f64;
-        let variance = distances.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / distances.len() as f64;
+        let variance =
+            distances.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / distances.len() as f64;
         assert!(
             (0.95..1.05).contains(&(variance.sqrt() / mean)),
             "exponential distances spread as far as they are long"

@@ -11,7 +11,8 @@ const DIGITS: u8 = 3;
 
 /// Times in microseconds, to three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_US, DIGITS).expect("constant bounds that the library accepts")
+    Histogram::new_with_bounds(1, LONGEST_US, DIGITS)
+        .expect("constant bounds that the library accepts")
 }
 
 /// Counts and times of one class.
@@ -124,7 +125,10 @@ impl Slice {
 
 /// A histogram as pairs of the highest value of a bucket and its count.
 pub(crate) fn pairs(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
-    histogram.iter_recorded().map(|value| (value.value_iterated_to(), value.count_since_last_iteration())).collect()
+    histogram
+        .iter_recorded()
+        .map(|value| (value.value_iterated_to(), value.count_since_last_iteration()))
+        .collect()
 }
 
 /// Restores the histogram that [`pairs`] was made of.

@@ -9,7 +9,9 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::class::Behaviour;
-use super::count::{CONNECTS, Connect, Counts, CountsDocument, ENDS, Handshake, OUTCOMES, Outcome, has_failed};
+use super::count::{
+    CONNECTS, Connect, Counts, CountsDocument, ENDS, Handshake, OUTCOMES, Outcome, has_failed,
+};
 use super::record::Record;
 use super::slice::{Slice, Times};
 use crate::units::show_ns;
@@ -131,21 +133,32 @@ impl Summary {
         let slices: Vec<Slice> = (0..record.names.len()).map(|class| record.total(class)).collect();
         let mut sum = Slice::default();
         slices.iter().for_each(|slice| sum.add(slice));
-        let due = |class: usize| record.expected[class].map(|count| count / record.head_seconds().unwrap_or(seconds));
+        let due = |class: usize| {
+            record.expected[class].map(|count| count / record.head_seconds().unwrap_or(seconds))
+        };
         let all_due = (0..slices.len()).map(due).sum();
         let generator = Generator::of(record, &sum);
         let names = record.names.iter().enumerate();
-        let held: Vec<u64> =
-            record.behaviours().zip(&slices).map(|(behaviour, slice)| held(behaviour, slice)).collect();
+        let held: Vec<u64> = record
+            .behaviours()
+            .zip(&slices)
+            .map(|(behaviour, slice)| held(behaviour, slice))
+            .collect();
         // Beside clients with normal requests, those that only hold connections say nothing about
         // success.
-        let all_held = if record.behaviours().any(|it| it == Some(Behaviour::Normal)) { 0 } else { held.iter().sum() };
+        let all_held = if record.behaviours().any(|it| it == Some(Behaviour::Normal)) {
+            0
+        } else {
+            held.iter().sum()
+        };
         Summary {
             version: 1,
             seconds,
             classes: names
                 .zip(slices)
-                .map(|((at, name), slice)| ClassSummary::of(name, (slice, held[at]), due(at), seconds))
+                .map(|((at, name), slice)| {
+                    ClassSummary::of(name, (slice, held[at]), due(at), seconds)
+                })
                 .collect(),
             total: ClassSummary::of("all", (sum, all_held), all_due, seconds),
             generator,
@@ -161,15 +174,25 @@ impl Summary {
 impl Generator {
     fn of(record: &Record, sum: &Slice) -> Generator {
         let share = |busy_us: u64, wall_us: u64| busy_us as f64 / wall_us.max(1) as f64;
-        let busy = record.threads.iter().map(|thread| share(thread.busy_us, thread.wall_us)).fold(0.0, f64::max);
+        let busy = record
+            .threads
+            .iter()
+            .map(|thread| share(thread.busy_us, thread.wall_us))
+            .fold(0.0, f64::max);
         let cpu_us: u64 = record.threads.iter().map(|thread| thread.busy_us).sum();
         let lag = sum.times().and_then(|times| Percentiles::of(&times.lag));
         let mut causes = Vec::new();
         if busy > BUSY_MAX {
-            causes.push(format!("a thread of the generator was busy for {:.0} % of the time", busy * 100.0));
+            causes.push(format!(
+                "a thread of the generator was busy for {:.0} % of the time",
+                busy * 100.0
+            ));
         }
         if let Some(lag) = lag.filter(|lag| lag.p99_us > LAG_P99_US) {
-            causes.push(format!("the generator handled 1 % of the requests {} after their due time", time(lag.p99_us)));
+            causes.push(format!(
+                "the generator handled 1 % of the requests {} after their due time",
+                time(lag.p99_us)
+            ));
         }
         let none_left = sum.counts.connects(Connect::NoneLeft);
         if none_left > 0 {
@@ -179,7 +202,8 @@ impl Generator {
             threads: record.threads.len(),
             driver: record.threads.first().map_or_else(String::new, |thread| thread.driver.clone()),
             busy,
-            cpu_us_per_request: (sum.counts.answered() > 0).then(|| cpu_us as f64 / sum.counts.answered() as f64),
+            cpu_us_per_request: (sum.counts.answered() > 0)
+                .then(|| cpu_us as f64 / sum.counts.answered() as f64),
             lag,
             limit: (!causes.is_empty()).then(|| causes.join("; ")),
         }
@@ -193,9 +217,16 @@ fn held(behaviour: Option<Behaviour>, slice: &Slice) -> u64 {
 }
 
 impl ClassSummary {
-    fn of(name: &str, (slice, held): (Slice, u64), due_per_second: Option<f64>, seconds: f64) -> ClassSummary {
+    fn of(
+        name: &str,
+        (slice, held): (Slice, u64),
+        due_per_second: Option<f64>,
+        seconds: f64,
+    ) -> ClassSummary {
         let counts = &slice.counts;
-        let of = |which: fn(&Times) -> &Histogram<u64>| slice.times().and_then(|times| Percentiles::of(which(times)));
+        let of = |which: fn(&Times) -> &Histogram<u64>| {
+            slice.times().and_then(|times| Percentiles::of(which(times)))
+        };
         ClassSummary {
             name: name.to_owned(),
             counts: counts.document(),
@@ -216,7 +247,9 @@ impl ClassSummary {
     /// Whether there were attempts to connect, and nothing else.
     pub fn reached_nobody(&self) -> bool {
         let counts = self.counted();
-        counts.attempts() > 0 && counts.connects(Connect::Established) == 0 && counts.answered() == 0
+        counts.attempts() > 0
+            && counts.connects(Connect::Established) == 0
+            && counts.answered() == 0
     }
 
     /// Whether there were attempts, and all failed: there was no correct response with a status
@@ -224,7 +257,11 @@ impl ClassSummary {
     /// was held until the end by a client with that purpose, is no failure.
     pub fn failed_entirely(&self) -> bool {
         let counts = self.counted();
-        let told = counts.statuses.iter().filter(|(status, _)| !has_failed(**status)).map(|(_, count)| count);
+        let told = counts
+            .statuses
+            .iter()
+            .filter(|(status, _)| !has_failed(**status))
+            .map(|(_, count)| count);
         // Bodies are compared only where the status is fine.
         let answered = told.sum::<u64>().saturating_sub(counts.outcomes(Outcome::WrongBody));
         let tried = counts.attempts() + counts.connects(Connect::Unfinished);
@@ -260,17 +297,36 @@ impl ClassSummary {
             let short = self.offered_per_second < due * OFFERED_MIN;
             let _ = write!(out, " of {}/s due{}", rate(due), if short { " (short)" } else { "" });
         }
-        let _ = writeln!(out, ", answered {}/s, blocked {}", rate(self.answered_per_second), share(self.blocked));
-        let statuses: Vec<String> = counts.statuses.iter().map(|(code, count)| format!("{code}: {count}")).collect();
+        let _ = writeln!(
+            out,
+            ", answered {}/s, blocked {}",
+            rate(self.answered_per_second),
+            share(self.blocked)
+        );
+        let statuses: Vec<String> =
+            counts.statuses.iter().map(|(code, count)| format!("{code}: {count}")).collect();
         let outcomes = words(OUTCOMES.iter().map(|(it, _, words)| (*words, counts.outcomes(*it))));
         put(out, "requests", &outcomes);
         put(out, "statuses", &statuses.join(", "));
-        put(out, "connections", &words(CONNECTS.iter().map(|(it, _, words)| (*words, counts.connects(*it)))));
+        put(
+            out,
+            "connections",
+            &words(CONNECTS.iter().map(|(it, _, words)| (*words, counts.connects(*it)))),
+        );
         let shown = |it: Handshake| {
-            if let Handshake::Failed(_) = it { format!("failed: {}", it.word()) } else { it.word().to_owned() }
+            if let Handshake::Failed(_) = it {
+                format!("failed: {}", it.word())
+            } else {
+                it.word().to_owned()
+            }
         };
-        let handshakes: Vec<(String, u64)> = Handshake::all().map(|it| (shown(it), counts.handshakes(it))).collect();
-        put(out, "handshakes", &words(handshakes.iter().map(|(words, count)| (words.as_str(), *count))));
+        let handshakes: Vec<(String, u64)> =
+            Handshake::all().map(|it| (shown(it), counts.handshakes(it))).collect();
+        put(
+            out,
+            "handshakes",
+            &words(handshakes.iter().map(|(words, count)| (words.as_str(), *count))),
+        );
         put(out, "resets", &words(counts.resets()));
         put(out, "goaways", &words(counts.goaways()));
         put(out, "ended", &words(ENDS.iter().map(|(it, _, words)| (*words, counts.ends(*it)))));
@@ -283,7 +339,9 @@ impl ClassSummary {
         if let Some(seconds) = self.last_failure_seconds {
             put(out, "last failure", &format!("after {seconds:.3} s"));
         }
-        for (name, percentiles) in [("from due", self.corrected), ("from sent", self.raw), ("connect", self.connect)] {
+        for (name, percentiles) in
+            [("from due", self.corrected), ("from sent", self.raw), ("connect", self.connect)]
+        {
             if let Some(percentiles) = percentiles {
                 put(out, name, &percentiles.to_string());
             }
@@ -299,8 +357,10 @@ fn put(out: &mut String, name: &str, text: &str) {
 }
 
 fn words<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
-    let parts: Vec<String> =
-        counts.filter(|(_, count)| *count > 0).map(|(words, count)| format!("{count} {words}")).collect();
+    let parts: Vec<String> = counts
+        .filter(|(_, count)| *count > 0)
+        .map(|(words, count)| format!("{count} {words}"))
+        .collect();
     parts.join(", ")
 }
 
@@ -311,7 +371,11 @@ fn rate(per_second: f64) -> String {
 
 fn share(of_one: f64) -> String {
     let percent = of_one * 100.0;
-    if percent == 0.0 || percent >= 10.0 { format!("{percent:.0} %") } else { format!("{percent:.2} %") }
+    if percent == 0.0 || percent >= 10.0 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.2} %")
+    }
 }
 
 /// A time with its unit.
@@ -328,7 +392,8 @@ impl Display for Percentiles {
             ("p99.9", self.p999_us),
             ("max", self.max_us),
         ];
-        let parts: Vec<String> = parts.iter().map(|(name, us)| format!("{name} {}", time(*us))).collect();
+        let parts: Vec<String> =
+            parts.iter().map(|(name, us)| format!("{name} {}", time(*us))).collect();
         f.write_str(&parts.join(", "))
     }
 }
@@ -357,7 +422,8 @@ impl Display for Summary {
             let _ = write!(out, ", {cpu_us:.2} us of processor per request");
         }
         if let Some(lag) = generator.lag {
-            let _ = write!(out, ", handled requests {} (p99) after their due time", time(lag.p99_us));
+            let _ =
+                write!(out, ", handled requests {} (p99) after their due time", time(lag.p99_us));
         }
         out.push('\n');
         match &generator.limit {
@@ -365,8 +431,10 @@ impl Display for Summary {
                 let _ = writeln!(out, "verdict      the generator was the limit: {cause}");
             }
             None if self.total.counted().outcomes(Outcome::Unsent) > 0 => {
-                let _ =
-                    writeln!(out, "verdict      requests waited for connections: the server, or too few of them (-c)");
+                let _ = writeln!(
+                    out,
+                    "verdict      requests waited for connections: the server, or too few of them (-c)"
+                );
             }
             None => {}
         }

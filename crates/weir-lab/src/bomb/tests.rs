@@ -19,7 +19,8 @@ use crate::target::Target;
 fn origin_that(misbehaves: &[&str]) -> OriginHandle {
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
     let rules = Misbehaviours::parse(misbehaves).unwrap();
-    origin::spawn_misbehaving(OriginOptions { listen, threads: 1, io: IoChoice::Epoll }, rules).unwrap()
+    origin::spawn_misbehaving(OriginOptions { listen, threads: 1, io: IoChoice::Epoll }, rules)
+        .unwrap()
 }
 
 fn class_to(address: SocketAddr, path: &str) -> Class {
@@ -129,10 +130,14 @@ fn by_the_clock_a_connection_is_made_when_it_is_due() {
         let counts = summary.total.counted();
         assert_eq!((counts.outcomes(Outcome::Answered), counts.failed()), (21, 0), "{summary}");
         assert_eq!(counts.connects(Connect::Established), 21, "none is made in advance: {summary}");
-        let (due, sent, connect) = (summary.total.corrected, summary.total.raw, summary.total.connect);
+        let (due, sent, connect) =
+            (summary.total.corrected, summary.total.raw, summary.total.connect);
         let [due, sent, connect] = [due, sent, connect].map(|times| times.unwrap().mean_us);
         // A histogram keeps three digits.
-        assert!(due >= (sent + connect) * 0.99, "connecting belongs to what a user waits for: {summary}");
+        assert!(
+            due >= (sent + connect) * 0.99,
+            "connecting belongs to what a user waits for: {summary}"
+        );
     }
 }
 
@@ -147,7 +152,10 @@ fn a_request_whose_connection_fails_goes_on_waiting() {
         let (_, summary) = run_plan(&plan);
         let counts = summary.total.counted();
         assert_eq!((counts.outcomes(Outcome::Unsent), counts.offered()), (10, 10), "{summary}");
-        assert!(counts.connects(Connect::Refused) > 0 && summary.total.last_failure_seconds.is_some(), "{summary}");
+        assert!(
+            counts.connects(Connect::Refused) > 0 && summary.total.last_failure_seconds.is_some(),
+            "{summary}"
+        );
         assert!(summary.total.reached_nobody(), "{summary}");
     }
 }
@@ -167,7 +175,10 @@ fn what_a_server_does_wrong_is_counted_as_it_counts() {
             // The first body may be the wrong one: then all right ones count as wrong.
             let wrong = counts.outcomes(outcome);
             let turned = kind == Kind::Garble && wrong == 1000 - done;
-            assert!(done > 50 && (wrong == done || wrong + 1 == done || turned), "{rule}: {counts:?} {done}");
+            assert!(
+                done > 50 && (wrong == done || wrong + 1 == done || turned),
+                "{rule}: {counts:?} {done}"
+            );
             assert_eq!(counts.offered(), 1000, "{rule}");
             assert_eq!(counts.outcomes(Outcome::Answered) + wrong, 1000, "{rule}: {counts:?}");
         }
@@ -184,7 +195,10 @@ fn connections_that_are_reset_at_once_are_told_from_those_that_nobody_accepts() 
         (plan.duration_us, plan.requests) = (Some(200_000), None);
         let (_, summary) = run_plan(&plan);
         let counts = summary.total.counted();
-        assert!(counts.connects(Connect::Refused) >= 4 && counts.connects(Connect::Established) == 0, "{counts:?}");
+        assert!(
+            counts.connects(Connect::Refused) >= 4 && counts.connects(Connect::Established) == 0,
+            "{counts:?}"
+        );
         assert_eq!((counts.blocked(), counts.offered()), (counts.connects(Connect::Refused), 0));
         assert!(summary.total.first_block_seconds.unwrap() < 0.1);
     }
@@ -194,7 +208,9 @@ fn connections_that_are_reset_at_once_are_told_from_those_that_nobody_accepts() 
 fn a_reset_at_once_is_one_whenever_it_is_seen() {
     // With more connections than requests some have no request when they are reset.
     let cases = [(None, 100, 4), (Some("2000"), 100, 4), (None, 6, 40)];
-    for (io, (rate, requests, connections)) in DRIVERS.into_iter().flat_map(|io| cases.map(|case| (io, case))) {
+    for (io, (rate, requests, connections)) in
+        DRIVERS.into_iter().flat_map(|io| cases.map(|case| (io, case)))
+    {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let mut class = class_to(address, "/");
@@ -206,7 +222,9 @@ fn a_reset_at_once_is_one_whenever_it_is_seen() {
         let server = std::thread::spawn(move || {
             for stream in listener.incoming().take_while(|_| !is_over.load(Ordering::SeqCst)) {
                 let stream = stream.unwrap();
-                socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+                socket2::SockRef::from(&stream)
+                    .set_linger(Some(std::time::Duration::ZERO))
+                    .unwrap();
             }
         });
         let mut plan = plan(vec![class], io);
@@ -217,7 +235,11 @@ fn a_reset_at_once_is_one_whenever_it_is_seen() {
         drop(std::net::TcpStream::connect(address));
         server.join().unwrap();
         let counts = summary.total.counted();
-        assert_eq!((counts.outcomes(Outcome::Reset), counts.offered()), (requests, requests), "{summary}");
+        assert_eq!(
+            (counts.outcomes(Outcome::Reset), counts.offered()),
+            (requests, requests),
+            "{summary}"
+        );
         assert!(counts.connects(Connect::Refused) == 0 || rate.is_none(), "{summary}");
     }
 }
@@ -262,19 +284,23 @@ fn classes_have_their_own_addresses_rates_and_results() {
     let address = listener.local_addr().unwrap();
     let base = class_to(address, "/");
     let parse = |text: &str| Class::parse(text, &base, &Spelling::default()).unwrap();
-    let classes =
-        vec![parse("holders: behave=hold, connections=3, source=127.0.9.1-127.0.9.3"), parse("b: connections=1")];
+    let classes = vec![
+        parse("holders: behave=hold, connections=3, source=127.0.9.1-127.0.9.3"),
+        parse("b: connections=1"),
+    ];
     let mut plan = plan(classes, IoChoice::Auto);
     (plan.duration_us, plan.requests) = (Some(300_000), None);
     let accepts = std::thread::spawn(move || {
         let streams: Vec<_> = (0..4).map(|_| listener.accept().unwrap()).collect();
-        let peers: std::collections::BTreeSet<_> = streams.iter().map(|(_, peer)| peer.ip().to_string()).collect();
+        let peers: std::collections::BTreeSet<_> =
+            streams.iter().map(|(_, peer)| peer.ip().to_string()).collect();
         // Kept open until the run has ended.
         (peers, streams)
     });
     let (_, summary) = run_plan(&plan);
     let (peers, _streams) = accepts.join().unwrap();
-    let expected: Vec<_> = ["127.0.0.1", "127.0.9.1", "127.0.9.2", "127.0.9.3"].map(str::to_owned).into();
+    let expected: Vec<_> =
+        ["127.0.0.1", "127.0.9.1", "127.0.9.2", "127.0.9.3"].map(str::to_owned).into();
     assert_eq!(peers.into_iter().collect::<Vec<_>>(), expected);
     let holders = summary.class("holders").unwrap().counted();
     assert_eq!((holders.outcomes(Outcome::Unfinished), holders.bytes_out), (3, 0));
@@ -290,7 +316,12 @@ fn classes_have_their_own_addresses_rates_and_results() {
 fn connections_that_are_held_begin_by_the_clock() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let base = class_to(listener.local_addr().unwrap(), "/");
-    let class = Class::parse("held: behave=hold, rate=0/200ms+50, connections=8", &base, &Spelling::default()).unwrap();
+    let class = Class::parse(
+        "held: behave=hold, rate=0/200ms+50, connections=8",
+        &base,
+        &Spelling::default(),
+    )
+    .unwrap();
     let mut plan = Plan { threads: 1, own: 0..1, ..plan(vec![class], IoChoice::Auto) };
     (plan.duration_us, plan.requests) = (Some(2_000_000), None);
     let begun = std::time::Instant::now();
@@ -306,9 +337,17 @@ fn connections_that_are_held_begin_by_the_clock() {
     let (after, _held) = accepts.join().unwrap();
     assert!(after.as_millis() >= 200, "{after:?}");
     let held = summary.class("held").unwrap().counted();
-    assert_eq!((held.outcomes(Outcome::Closed), held.outcomes(Outcome::Unfinished)), (1, 8), "{summary}");
+    assert_eq!(
+        (held.outcomes(Outcome::Closed), held.outcomes(Outcome::Unfinished)),
+        (1, 8),
+        "{summary}"
+    );
     assert!(!summary.total.failed_entirely(), "{summary}");
-    assert_eq!((held.offered(), held.bytes_out), (90, 0), "what finds all of them in use is not sent: {summary}");
+    assert_eq!(
+        (held.offered(), held.bytes_out),
+        (90, 0),
+        "what finds all of them in use is not sent: {summary}"
+    );
 }
 
 #[test]
@@ -327,7 +366,11 @@ fn the_last_failure_has_its_moment_and_the_waiting_of_slow_clients_is_none() {
     let of = |name: &str| summary.class(name).unwrap();
     assert!(of("posts").counted().outcomes(Outcome::TimedOut) >= 1, "{summary}");
     assert!((0.1..5.0).contains(&of("posts").last_failure_seconds.unwrap()), "{summary}");
-    assert_eq!((of("good").last_failure_seconds, of("held").last_failure_seconds), (None, None), "{summary}");
+    assert_eq!(
+        (of("good").last_failure_seconds, of("held").last_failure_seconds),
+        (None, None),
+        "{summary}"
+    );
 }
 
 #[test]
@@ -350,7 +393,11 @@ fn slow_and_broken_clients_send_what_they_say() {
     let counts = |name: &str| summary.class(name).unwrap().counted();
     // How many there are in the time depends on the machine.
     assert!(counts("drips").answered() > 0 && counts("drips").failed() == 0, "{summary}");
-    assert_eq!((counts("heads").outcomes(Outcome::Unfinished), counts("heads").bytes_out), (1, 1), "{summary}");
+    assert_eq!(
+        (counts("heads").outcomes(Outcome::Unfinished), counts("heads").bytes_out),
+        (1, 1),
+        "{summary}"
+    );
     assert!(counts("bodies").bytes_out > 1000 && counts("bodies").answered() == 0, "{summary}");
     assert!(counts("readers").bytes_in >= 4096 && counts("readers").answered() == 0, "{summary}");
     assert!(counts("broken").status_class(4) + counts("broken").status_class(5) > 0, "{summary}");
@@ -377,7 +424,9 @@ fn connections_end_as_they_are_told_to_and_without_a_word_before() {
             if !request.is_empty() {
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
             }
-            let is_reset = stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+            let is_reset = stream
+                .read(&mut [0])
+                .is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
             (is_reset, String::from_utf8(request).unwrap())
         };
         let server = std::thread::spawn(move || [serve(), serve()]);
@@ -386,11 +435,19 @@ fn connections_end_as_they_are_told_to_and_without_a_word_before() {
             (plan.threads, plan.own, plan.requests) = (1, 0..1, Some(1));
             let (_, summary) = run_plan(&plan);
             let counts = summary.total.counted();
-            assert_eq!((counts.outcomes(outcome), counts.ends(End::Ours)), (1, 1), "{end}: {summary}");
+            assert_eq!(
+                (counts.outcomes(outcome), counts.ends(End::Ours)),
+                (1, 1),
+                "{end}: {summary}"
+            );
         }
         let is_reset = end == "rst";
         let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", base.target.host);
-        assert_eq!(server.join().unwrap(), [(is_reset, request), (is_reset, String::new())], "{end}");
+        assert_eq!(
+            server.join().unwrap(),
+            [(is_reset, request), (is_reset, String::new())],
+            "{end}"
+        );
     }
 }
 
@@ -399,10 +456,16 @@ fn whatever_is_odd_in_a_valid_request_has_an_answer() {
     for io in DRIVERS {
         let server = origin_that(&[]);
         let base = class_to(server.local_addr(), "/");
-        let odd = Class::parse("odd: behave=fuzz, seed=42, connections=4", &base, &Spelling::default()).unwrap();
+        let odd =
+            Class::parse("odd: behave=fuzz, seed=42, connections=4", &base, &Spelling::default())
+                .unwrap();
         let (_, summary) = run_plan(&plan(vec![odd], io));
         let counts = summary.total.counted();
-        assert_eq!((counts.answered(), counts.offered(), counts.statuses.get(&400)), (1000, 1000, None), "{summary}");
+        assert_eq!(
+            (counts.answered(), counts.offered(), counts.statuses.get(&400)),
+            (1000, 1000, None),
+            "{summary}"
+        );
     }
 }
 
@@ -434,7 +497,10 @@ fn recount(lines: &[Value]) -> Recount {
         }
         for name in ["raw_us", "corrected_us", "connect_us"] {
             for pair in line[name].as_array().unwrap() {
-                all.times.entry(name).or_default().push((pair[0].as_u64().unwrap(), pair[1].as_u64().unwrap()));
+                all.times
+                    .entry(name)
+                    .or_default()
+                    .push((pair[0].as_u64().unwrap(), pair[1].as_u64().unwrap()));
             }
         }
     }
@@ -462,7 +528,8 @@ fn the_summary_can_be_made_again_from_the_raw_file() {
     let mut plan = plan(vec![class], IoChoice::Auto);
     (plan.duration_us, plan.requests) = (Some(1_500_000), None);
     let (record, summary) = run_plan(&plan);
-    let file: Vec<String> = record.lines().map(|line| serde_json::to_string(&line).unwrap()).collect();
+    let file: Vec<String> =
+        record.lines().map(|line| serde_json::to_string(&line).unwrap()).collect();
     let lines: Vec<Value> = file.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let summary = serde_json::to_value(&summary).unwrap();
     let again = Summary::of(&Record::read(&file.join("\n")).unwrap());
@@ -476,9 +543,13 @@ fn the_summary_can_be_made_again_from_the_raw_file() {
         }
     }
     assert_eq!(words, recount.words);
-    for (name, figures) in [("raw_us", "raw"), ("corrected_us", "corrected"), ("connect_us", "connect")] {
+    for (name, figures) in
+        [("raw_us", "raw"), ("corrected_us", "corrected"), ("connect_us", "connect")]
+    {
         let pairs = &recount.times[name];
-        for (figure, of_10_000) in [("p50_us", 5000), ("p90_us", 9000), ("p99_us", 9900), ("p999_us", 9990)] {
+        for (figure, of_10_000) in
+            [("p50_us", 5000), ("p90_us", 9000), ("p99_us", 9900), ("p999_us", 9990)]
+        {
             assert_eq!(total[figures][figure], quantile(pairs, of_10_000), "{name} {figure}");
         }
         assert_eq!(total[figures]["max_us"], pairs.last().unwrap().0);
@@ -490,12 +561,17 @@ fn the_summary_can_be_made_again_from_the_raw_file() {
     };
     let seconds = thread("counted_us") / 1e6;
     let answered = recount.words["requests.answered"] as f64;
-    let close = |value: &Value, expected: f64| (value.as_f64().unwrap() - expected).abs() < 1e-6 * expected;
+    let close =
+        |value: &Value, expected: f64| (value.as_f64().unwrap() - expected).abs() < 1e-6 * expected;
     assert!(close(&summary["seconds"], seconds));
     assert!(close(&total["answered_per_second"], answered / seconds));
     let turned_away = recount.words["requests.reset"] + recount.words["statuses.503"];
-    let offered: u64 =
-        recount.words.iter().filter(|(word, _)| word.starts_with("requests.")).map(|(_, count)| count).sum();
+    let offered: u64 = recount
+        .words
+        .iter()
+        .filter(|(word, _)| word.starts_with("requests."))
+        .map(|(_, count)| count)
+        .sum();
     assert!(close(&total["blocked"], turned_away as f64 / offered as f64), "{total}");
     // 2,000 in the first second, 250 in the half second after it.
     assert_eq!(offered, 2250);
@@ -529,7 +605,10 @@ fn log_and_report_say_what_the_summary_says() {
     assert_eq!(page.matches("<svg").count(), 4, "answers, blocked, 99th percentile, percentiles");
     assert!(page.contains(&summary.total.counted().answered().to_string()), "the counts are in it");
     assert!(page.contains("/&lt;b&gt;") && !page.contains("<b>"), "what was typed is escaped");
-    assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href="), "it needs no network");
+    assert!(
+        !page.contains("<script") && !page.contains("src=") && !page.contains("href="),
+        "it needs no network"
+    );
 }
 
 /// RFC 4648 §4, to avoid a library for one test.
@@ -553,7 +632,10 @@ fn what_cannot_work_is_said_before_any_load() {
     let base = class_to(address, "/");
     let with = |class: Class| plan(vec![class], IoChoice::Auto);
     let many = Class { connections: 100_000, ..base.clone() };
-    assert_eq!((processes(&with(base.clone()), 20_000), processes(&with(many.clone()), 20_000)), (1, 6));
+    assert_eq!(
+        (processes(&with(base.clone()), 20_000), processes(&with(many.clone()), 20_000)),
+        (1, 6)
+    );
     assert!(check(&with(many.clone()), 1_000).unwrap_err().contains("descriptors"));
     assert!(check(&with(many.clone()), u64::MAX).unwrap_err().contains("--source"));
     let spread = Class { sources: Some(Sources::parse("127.0.0.0/24").unwrap()), ..many };
@@ -581,9 +663,16 @@ fn what_cannot_work_is_said_before_any_load() {
         assert!(Class::parse(text, &base, &Spelling::default()).is_err(), "{text}");
     }
     let as_http1 = Class { http2: true, ..base.clone() };
-    assert!(as_http1.arrange().is_err_and(|why| why.contains("HTTP/1.1")), "its requests have another form");
-    let class =
-        Class::parse("a: rate=100/1s+200, behave=normal, close-every=never", &base, &Spelling::default()).unwrap();
+    assert!(
+        as_http1.arrange().is_err_and(|why| why.contains("HTTP/1.1")),
+        "its requests have another form"
+    );
+    let class = Class::parse(
+        "a: rate=100/1s+200, behave=normal, close-every=never",
+        &base,
+        &Spelling::default(),
+    )
+    .unwrap();
     assert_eq!((class.rate.unwrap().expected(2.0), class.close_every), (300.0, None));
 }
 
@@ -603,5 +692,9 @@ fn connections_to_this_machine_come_from_as_many_addresses_as_their_ports_ask_fo
     assert_eq!(spread(of("127.0.0.1:1", 70_000, None)), Some(254));
     assert_eq!(spread(of("127.0.0.1:1", 64, None)), None, "enough of them");
     assert_eq!(spread(of("10.0.0.1:1", 70_000, None)), None, "addresses of others are not taken");
-    assert_eq!(spread(of("127.0.0.1:1", 70_000, Some("127.0.0.9"))), Some(1), "what was said holds");
+    assert_eq!(
+        spread(of("127.0.0.1:1", 70_000, Some("127.0.0.9"))),
+        Some(1),
+        "what was said holds"
+    );
 }

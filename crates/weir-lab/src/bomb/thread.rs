@@ -23,7 +23,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use weir_http::{Fields, Limits};
-use weir_io::{Class as Buffers, Completion, Driver, Event, Policy, Receive, Socket, policy_of, set_policy};
+use weir_io::{
+    Class as Buffers, Completion, Driver, Event, Policy, Receive, Socket, policy_of, set_policy,
+};
 use weir_tls::Sealed;
 
 use super::class::{Behaviour, Class};
@@ -180,7 +182,12 @@ struct Generator<'a, D: Driver> {
 impl<'a, D: Driver> Generator<'a, D> {
     fn new(driver: Sealed<D>, thread: Thread<'a>) -> Generator<'a, D> {
         let Thread { plan, number, bodies, news } = thread;
-        let shares = plan.classes.iter().zip(0..).map(|(class, at)| Share::new(class, at, plan, number)).collect();
+        let shares = plan
+            .classes
+            .iter()
+            .zip(0..)
+            .map(|(class, at)| Share::new(class, at, plan, number))
+            .collect();
         Generator {
             driver,
             plan,
@@ -264,21 +271,28 @@ impl<'a, D: Driver> Generator<'a, D> {
 
     fn is_over(&self) -> bool {
         let now_us = self.driver.now_us();
-        if now_us >= self.stop_us.saturating_add(GRACE_US) || (self.stopping && self.plan.stop.load(Ordering::Relaxed))
+        if now_us >= self.stop_us.saturating_add(GRACE_US)
+            || (self.stopping && self.plan.stop.load(Ordering::Relaxed))
         {
             return true;
         }
         let under_way = || {
-            self.connections.iter().any(|it| !it.asked.is_empty() && self.plan.classes[usize::from(it.class)].answers())
+            self.connections.iter().any(|it| {
+                !it.asked.is_empty() && self.plan.classes[usize::from(it.class)].answers()
+            })
         };
-        let waiting = || self.shares.iter().any(|share| !share.waiting.is_empty() || share.connecting > 0);
+        let waiting =
+            || self.shares.iter().any(|share| !share.waiting.is_empty() || share.connecting > 0);
         // With connections alone, the number is complete when the last one is made.
         let flooding = || {
-            let is_flood =
-                |it: &Connection| self.plan.classes[usize::from(it.class)].behaviour == Behaviour::ConnectFlood;
-            now_us < self.stop_us && self.connections.iter().any(|it| it.phase == Phase::Connecting && is_flood(it))
+            let is_flood = |it: &Connection| {
+                self.plan.classes[usize::from(it.class)].behaviour == Behaviour::ConnectFlood
+            };
+            now_us < self.stop_us
+                && self.connections.iter().any(|it| it.phase == Phase::Connecting && is_flood(it))
         };
-        let nothing_left = now_us >= self.stop_us || self.shares.iter().all(|share| share.left == 0);
+        let nothing_left =
+            now_us >= self.stop_us || self.shares.iter().all(|share| share.left == 0);
         nothing_left && !waiting() && !under_way() && !flooding()
     }
 
@@ -321,7 +335,11 @@ impl<'a, D: Driver> Generator<'a, D> {
     fn hand_over(&mut self) {
         for (class, share) in self.shares.iter_mut().enumerate() {
             if let Some(slice) = share.slice.take() {
-                let news = News::Second { second: self.second, class: class as u16, slice: Box::new(slice) };
+                let news = News::Second {
+                    second: self.second,
+                    class: class as u16,
+                    slice: Box::new(slice),
+                };
                 let _ = self.news.send(Ok(news));
             }
         }
@@ -368,7 +386,9 @@ impl<'a, D: Driver> Generator<'a, D> {
             match (timer, connection.socket) {
                 (Timer::Connect, None) => self.connect_again(index),
                 (Timer::Piece, _) => self.next_piece(index),
-                (Timer::Read, Some(socket)) => self.driver.receive(socket, Receive::Once(Buffers::Small)),
+                (Timer::Read, Some(socket)) => {
+                    self.driver.receive(socket, Receive::Once(Buffers::Small))
+                }
                 _ => {}
             }
         }
@@ -415,7 +435,8 @@ impl<'a, D: Driver> Generator<'a, D> {
                 self.share(index).waiting.push_front(due_us);
             }
             self.fail_asked(index, Outcome::Unfinished, Outcome::Unfinished);
-            if phase == Phase::Connecting && self.counts(self.connections[index as usize].since_us) {
+            if phase == Phase::Connecting && self.counts(self.connections[index as usize].since_us)
+            {
                 self.share(index).slice.counts.connect(Connect::Unfinished);
             }
             if matches!(phase, Phase::Open | Phase::Ending) {
@@ -432,7 +453,8 @@ impl<'a, D: Driver> Generator<'a, D> {
 impl Share {
     fn new(class: &Class, at: u64, plan: &Plan, number: usize) -> Share {
         let seed = class.poisson.then_some(seed_of(plan.seed, at));
-        let mut schedule = class.rate.as_ref().map(|rate| Schedule::new(rate, number, plan.threads, seed));
+        let mut schedule =
+            class.rate.as_ref().map(|rate| Schedule::new(rate, number, plan.threads, seed));
         let next_us = schedule.as_mut().and_then(Schedule::next_us);
         let left = plan.requests.map_or(u64::MAX, |all| {
             let (threads, number) = (plan.threads as u64, number as u64);
@@ -455,7 +477,8 @@ impl Share {
     /// Drops requests that were due before `oldest_us` and found no connection; they are not sent
     /// any more.
     fn give_up(&mut self, now_us: u64, oldest_us: u64, counted_us: u64) {
-        while let Some(due_us) = self.waiting.front().copied().filter(|due_us| *due_us <= oldest_us) {
+        while let Some(due_us) = self.waiting.front().copied().filter(|due_us| *due_us <= oldest_us)
+        {
             self.waiting.pop_front();
             self.left = self.left.saturating_sub(1);
             if due_us >= counted_us {

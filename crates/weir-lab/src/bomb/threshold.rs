@@ -68,14 +68,22 @@ impl Threshold {
             Some((class, condition)) => (Some(class.trim().to_owned()), condition.trim()),
             None => (None, text.trim()),
         };
-        let at = condition.find(['<', '>']).ok_or_else(|| wrong("expected METRIC>VALUE or METRIC<VALUE".to_owned()))?;
+        let at = condition
+            .find(['<', '>'])
+            .ok_or_else(|| wrong("expected METRIC>VALUE or METRIC<VALUE".to_owned()))?;
         let (word, value) = (condition[..at].trim(), condition[at + 1..].trim());
         let Some((_, metric)) = METRICS.iter().find(|(its, _)| *its == word) else {
             let words: Vec<&str> = METRICS.iter().map(|(word, _)| *word).collect();
             return Err(wrong(format!("no metric `{word}`; there are {}", words.join(", "))));
         };
         let value = metric.value(value).map_err(wrong)?;
-        Ok(Threshold { text: text.to_owned(), class, metric: *metric, above: condition.as_bytes()[at] == b'>', value })
+        Ok(Threshold {
+            text: text.to_owned(),
+            class,
+            metric: *metric,
+            above: condition.as_bytes()[at] == b'>',
+            value,
+        })
     }
 
     /// Returns the class that it applies to; None is all of them.
@@ -158,9 +166,23 @@ mod tests {
         ];
         for (text, class, value, above) in good {
             let threshold = Threshold::parse(text).unwrap();
-            assert_eq!((threshold.class(), threshold.value, threshold.above), (class, value, above), "{text}");
+            assert_eq!(
+                (threshold.class(), threshold.value, threshold.above),
+                (class, value, above),
+                "{text}"
+            );
         }
-        for text in ["", "p99", "p98>1ms", "p99>20", "p99=20ms", "blocked<99", "rate<x", "p99>>1ms", "a:b:p99>1ms"] {
+        for text in [
+            "",
+            "p99",
+            "p98>1ms",
+            "p99>20",
+            "p99=20ms",
+            "blocked<99",
+            "rate<x",
+            "p99>>1ms",
+            "a:b:p99>1ms",
+        ] {
             assert!(Threshold::parse(text).is_err(), "{text}");
         }
     }

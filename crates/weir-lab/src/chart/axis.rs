@@ -78,7 +78,10 @@ impl Axis {
         let high = if highest.is_finite() && highest > 0.0 { highest * 1.06 } else { 1.0 };
         let step = step(high);
         let count = (high / step + 1e-9) as usize;
-        let ticks = (0..=count).map(|at| at as f64 * step).map(|value| (value, tick(value, step, high))).collect();
+        let ticks = (0..=count)
+            .map(|at| at as f64 * step)
+            .map(|value| (value, tick(value, step, high)))
+            .collect();
         Axis { low: 0.0, high, ticks }
     }
 
@@ -94,7 +97,8 @@ impl Axis {
     }
 
     fn quantiles(highest: f64) -> Axis {
-        let ticks = (0..=highest as u32).map(f64::from).map(|nines| (nines, percentile(nines))).collect();
+        let ticks =
+            (0..=highest as u32).map(f64::from).map(|nines| (nines, percentile(nines))).collect();
         Axis { low: 0.0, high: highest, ticks }
     }
 
@@ -104,7 +108,8 @@ impl Axis {
         named.dedup();
         let ticks: Vec<(f64, String)> =
             named.into_iter().map(|value| (across.position(value), unit.name(value))).collect();
-        let (first, last) = (ticks.first().map_or(0.0, |tick| tick.0), ticks.last().map_or(0.0, |tick| tick.0));
+        let (first, last) =
+            (ticks.first().map_or(0.0, |tick| tick.0), ticks.last().map_or(0.0, |tick| tick.0));
         let margin = ((last - first) * 0.04).max(0.5);
         let mut axis = Axis { low: first - margin, high: last + margin, ticks };
         axis.thin_out(width);
@@ -150,7 +155,10 @@ impl Ranged for Axis {
 
 impl ValueFormatter<f64> for Axis {
     fn format_ext(&self, value: &f64) -> String {
-        self.ticks.iter().find(|tick| tick.0 == *value).map_or_else(String::new, |tick| tick.1.clone())
+        self.ticks
+            .iter()
+            .find(|tick| tick.0 == *value)
+            .map_or_else(String::new, |tick| tick.1.clone())
     }
 }
 
@@ -207,8 +215,14 @@ pub(super) fn figure(value: f64) -> String {
 
 /// A size in the largest unit that divides it, binary or decimal.
 fn bytes(value: u64) -> String {
-    let units =
-        [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")];
+    let units = [
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+        (1_000_000_000, "GB"),
+        (1_000_000, "MB"),
+        (1000, "kB"),
+    ];
     let whole = units.iter().find(|(size, _)| value >= *size && value.is_multiple_of(*size));
     match whole {
         Some((size, unit)) => format!("{} {unit}", grouped(value / size)),
@@ -268,10 +282,14 @@ mod tests {
         let values = [1.0, 8.0, 64.0, 4096.0, 32_768.0];
         let axis = Across::Logarithmic(Unit::Count).axis(&values, 700);
         assert_eq!(labels(&axis), ["1", "8", "64", "4,096", "32,768"]);
-        let at = |value: f64| axis.map(&Across::Logarithmic(Unit::Count).position(value), (0, 1620));
+        let at =
+            |value: f64| axis.map(&Across::Logarithmic(Unit::Count).position(value), (0, 1620));
         assert_eq!(at(64.0) - at(8.0), at(8.0) - at(1.0));
         assert_eq!(at(32_768.0) - at(4096.0), at(8.0) - at(1.0));
-        assert!(at(1.0) > 0 && at(32_768.0) < 1620 && at(0.0) < at(1.0), "nothing lies on the edge");
+        assert!(
+            at(1.0) > 0 && at(32_768.0) < 1620 && at(0.0) < at(1.0),
+            "nothing lies on the edge"
+        );
     }
 
     #[test]
@@ -286,7 +304,14 @@ mod tests {
 
     #[test]
     fn sizes_are_written_as_people_do() {
-        let cases = [(0, "0 B"), (3, "3 B"), (1000, "1 kB"), (1500, "1,500 B"), (8192, "8 KiB"), (1 << 20, "1 MiB")];
+        let cases = [
+            (0, "0 B"),
+            (3, "3 B"),
+            (1000, "1 kB"),
+            (1500, "1,500 B"),
+            (8192, "8 KiB"),
+            (1 << 20, "1 MiB"),
+        ];
         for (value, expected) in cases {
             assert_eq!(bytes(value), expected);
         }

@@ -9,7 +9,10 @@ use plotters::style::text_anchor::HPos;
 
 use super::axis::{Axis, figure};
 use super::legend::Legend;
-use super::{Area, Failed, GRID, INK, LABEL_SIZE, Look, PALE, WIDTH, label, marks, picture, shortened, width_px};
+use super::{
+    Area, Failed, GRID, INK, LABEL_SIZE, Look, PALE, WIDTH, label, marks, picture, shortened,
+    width_px,
+};
 
 /// Heights of the name of a group, of a bar with its space, of the bar alone, of the axis, and above the first group; pixels.
 const NAME_HEIGHT: i32 = 24;
@@ -106,9 +109,11 @@ impl Bars {
     }
 
     fn plot(&self, area: &Area<'_>, bottom: i32) -> Result<(), Failed> {
-        let highest = self.bars().map(Bar::highest).filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let highest =
+            self.bars().map(Bar::highest).filter(|value| value.is_finite()).fold(0.0, f64::max);
         let highest = self.reference.map_or(highest, |reference| reference.max(highest));
-        let names = self.bars().map(|bar| width_px(&shortened(&bar.name, NAME_PX_MAX))).max().unwrap_or(0);
+        let names =
+            self.bars().map(|bar| width_px(&shortened(&bar.name, NAME_PX_MAX))).max().unwrap_or(0);
         let ends = (LEFT + names + GAP, WIDTH as i32 - RIGHT);
         let scale = Scale { axis: Axis::from_zero(highest).with_room(ROOM), ends };
         let mut y = TOP;
@@ -119,7 +124,13 @@ impl Bars {
         self.put_axis(area, &scale, bottom)
     }
 
-    fn put_group(&self, area: &Area<'_>, scale: &Scale, group: &Group, top: i32) -> Result<(), Failed> {
+    fn put_group(
+        &self,
+        area: &Area<'_>,
+        scale: &Scale,
+        group: &Group,
+        top: i32,
+    ) -> Result<(), Failed> {
         if !group.name.is_empty() {
             let name = shortened(&group.name, WIDTH as i32 - LEFT - RIGHT);
             area.draw_text(&name, &heading(), (LEFT, top + NAME_HEIGHT / 2))?;
@@ -133,7 +144,13 @@ impl Bars {
     }
 
     /// Draws a line over the bars of a group.
-    fn put_reference(&self, area: &Area<'_>, scale: &Scale, top: i32, bottom: i32) -> Result<(), Failed> {
+    fn put_reference(
+        &self,
+        area: &Area<'_>,
+        scale: &Scale,
+        top: i32,
+        bottom: i32,
+    ) -> Result<(), Failed> {
         let Some(reference) = self.reference.map(|value| scale.at(value)) else { return Ok(()) };
         let line = [(reference, top), (reference, bottom)];
         area.draw(&DashedPathElement::new(line, 5, 4, INK.stroke_width(1)))
@@ -143,7 +160,11 @@ impl Bars {
         let (left, right) = scale.ends;
         area.draw(&PathElement::new([(left, bottom), (right, bottom)], PALE))?;
         for (value, name) in &scale.axis.ticks {
-            area.draw_text(name, &label(LABEL_SIZE, HPos::Center), (scale.at(*value), bottom + 12))?;
+            area.draw_text(
+                name,
+                &label(LABEL_SIZE, HPos::Center),
+                (scale.at(*value), bottom + 12),
+            )?;
         }
         let middle = i32::midpoint(left, right);
         area.draw_text(self.across_name, &label(LABEL_SIZE, HPos::Center), (middle, bottom + 32))
@@ -159,7 +180,9 @@ impl Bar {
             end = scale.at(self.value);
             self.put_bar(area, [(scale.ends.0, y - BAR_HEIGHT / 2), (end, y + BAR_HEIGHT / 2)])?;
         }
-        if let Some((low, high)) = self.spread.filter(|(low, high)| self.value.is_finite() && low < high) {
+        if let Some((low, high)) =
+            self.spread.filter(|(low, high)| self.value.is_finite() && low < high)
+        {
             // Dark, because it is drawn on the bar itself.
             marks::spread(area, (scale.at(low), y), (scale.at(high), y), INK)?;
             end = end.max(scale.at(high));
@@ -182,7 +205,10 @@ impl Bar {
 fn put_grid(area: &Area<'_>, scale: &Scale, top: i32, bottom: i32) -> Result<(), Failed> {
     scale.axis.ticks.iter().try_for_each(|(value, _)| {
         let x = scale.at(*value);
-        area.draw(&PathElement::new([(x, top), (x, bottom)], if *value == 0.0 { PALE } else { GRID }))
+        area.draw(&PathElement::new(
+            [(x, top), (x, bottom)],
+            if *value == 0.0 { PALE } else { GRID },
+        ))
     })
 }
 

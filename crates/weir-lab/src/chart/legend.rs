@@ -4,7 +4,9 @@
 
 use plotters::style::text_anchor::HPos;
 
-use super::{Area, Failed, INK, LABEL_SIZE, LIMITED, Look, WIDTH, label, marks, shortened, width_px};
+use super::{
+    Area, Failed, INK, LABEL_SIZE, LIMITED, Look, WIDTH, label, marks, shortened, width_px,
+};
 
 /// Height of a row, pixels.
 const ROW_HEIGHT: i32 = 20;
@@ -33,7 +35,10 @@ struct Entry {
 
 impl Legend {
     /// Places the names, and the meaning of hollow marks if there are any.
-    pub(super) fn new<'a>(series: impl Iterator<Item = (&'a str, Look)>, any_limited: bool) -> Legend {
+    pub(super) fn new<'a>(
+        series: impl Iterator<Item = (&'a str, Look)>,
+        any_limited: bool,
+    ) -> Legend {
         let named = series.map(|(name, look)| (name, Some(look)));
         let all = named.chain(any_limited.then_some((LIMITED, None)));
         let mut entries = Vec::new();

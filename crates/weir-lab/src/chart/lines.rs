@@ -99,11 +99,17 @@ impl Lines {
             .y_label_area_size(LEFT)
             .build_cartesian_2d(across, up)?;
         let mut mesh = chart.configure_mesh();
-        mesh.x_desc(self.across_name).y_desc(self.up_name).axis_desc_style(label(LABEL_SIZE, HPos::Center));
-        mesh.label_style(("sans-serif", LABEL_SIZE, &INK)).bold_line_style(GRID).axis_style(PALE).draw()?;
+        mesh.x_desc(self.across_name)
+            .y_desc(self.up_name)
+            .axis_desc_style(label(LABEL_SIZE, HPos::Center));
+        mesh.label_style(("sans-serif", LABEL_SIZE, &INK))
+            .bold_line_style(GRID)
+            .axis_style(PALE)
+            .draw()?;
         let base = area.get_base_pixel();
         let place = |x: f64, y: f64| {
-            let (across, down) = chart.plotting_area().map_coordinate(&(self.across.position(x), y));
+            let (across, down) =
+                chart.plotting_area().map_coordinate(&(self.across.position(x), y));
             (across - base.0, down - base.1)
         };
         // Marks after all lines, so that no line crosses one.
@@ -118,9 +124,14 @@ impl Series {
         self.points.split(|point| !point.is_known()).filter(|piece| !piece.is_empty())
     }
 
-    fn put_lines(&self, area: &Area<'_>, place: &dyn Fn(f64, f64) -> marks::Place) -> Result<(), Failed> {
+    fn put_lines(
+        &self,
+        area: &Area<'_>,
+        place: &dyn Fn(f64, f64) -> marks::Place,
+    ) -> Result<(), Failed> {
         for piece in self.pieces().filter(|piece| piece.len() > 1) {
-            let places: Vec<marks::Place> = piece.iter().map(|point| place(point.x, point.y)).collect();
+            let places: Vec<marks::Place> =
+                piece.iter().map(|point| place(point.x, point.y)).collect();
             marks::line(area, &places, self.look)?;
         }
         let spreads = self.pieces().flatten().filter_map(|point| Some((point.x, point.spread?)));
@@ -131,7 +142,11 @@ impl Series {
     }
 
     /// A point without neighbours has a mark in any case, or it would be invisible.
-    fn put_marks(&self, area: &Area<'_>, place: &dyn Fn(f64, f64) -> marks::Place) -> Result<(), Failed> {
+    fn put_marks(
+        &self,
+        area: &Area<'_>,
+        place: &dyn Fn(f64, f64) -> marks::Place,
+    ) -> Result<(), Failed> {
         let few = self.points.len() <= MARKED_MAX;
         for piece in self.pieces().filter(|piece| few || piece.len() == 1) {
             for point in piece {

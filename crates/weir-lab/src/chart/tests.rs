@@ -30,7 +30,9 @@ fn bars(bars: Vec<Bar>) -> Bars {
 fn count(svg: &str, element: &str, look: Look) -> usize {
     let RGBColor(red, green, blue) = look.colour;
     let colour = format!("#{red:02X}{green:02X}{blue:02X}");
-    svg.lines().filter(|line| line.starts_with(&format!("<{element} ")) && line.contains(&colour)).count()
+    svg.lines()
+        .filter(|line| line.starts_with(&format!("<{element} ")) && line.contains(&colour))
+        .count()
 }
 
 #[test]
@@ -56,20 +58,26 @@ fn a_single_point_is_drawn() {
     let none = lines(vec![series("weir", &palette, vec![])]).svg().unwrap();
     let marks = |svg: &str| count(svg, "polygon", palette.look("weir"));
     assert_eq!((marks(&one), marks(&none)), (2, 1), "one in the legend, one in the plot");
-    assert!(lines(vec![]).is_empty() && lines(vec![]).svg().is_ok(), "a chart of nothing is a picture, too");
+    assert!(
+        lines(vec![]).is_empty() && lines(vec![]).svg().is_ok(),
+        "a chart of nothing is a picture, too"
+    );
 }
 
 #[test]
 fn what_is_not_known_breaks_the_line() {
     let palette = Palette::new(["weir"]);
     let point = |x: f64, y: f64| Point::new(x, y);
-    let whole = vec![point(1.0, 1.0), point(2.0, 2.0), point(4.0, 3.0), point(8.0, 4.0), point(16.0, 5.0)];
+    let whole =
+        vec![point(1.0, 1.0), point(2.0, 2.0), point(4.0, 3.0), point(8.0, 4.0), point(16.0, 5.0)];
     let mut gap = whole.clone();
     gap[2].y = f64::NAN;
     let strokes = |points| {
         let svg = lines(vec![series("weir", &palette, points)]).svg().unwrap();
         assert!(!svg.contains("NaN"), "{svg}");
-        svg.lines().filter(|line| line.contains("stroke-width=\"2\"") && line.starts_with("<polyline")).count()
+        svg.lines()
+            .filter(|line| line.contains("stroke-width=\"2\"") && line.starts_with("<polyline"))
+            .count()
     };
     assert_eq!((strokes(whole), strokes(gap)), (2, 3), "with the one in the legend");
 }

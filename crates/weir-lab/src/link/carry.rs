@@ -67,7 +67,8 @@ pub(super) fn carry(
         }
         *figures.lock().unwrap_or_else(PoisonError::into_inner) = ways.each_ref().map(Way::figures);
         let next_ns = ways.iter().filter_map(Way::next_due_ns).min();
-        let wait_ns = if is_more { Some(0) } else { next_ns.map(|due_ns| due_ns.saturating_sub(now_ns())) };
+        let wait_ns =
+            if is_more { Some(0) } else { next_ns.map(|due_ns| due_ns.saturating_sub(now_ns())) };
         if wait(ends, until, wait_ns)? {
             return Ok(());
         }
@@ -75,10 +76,20 @@ pub(super) fn carry(
 }
 
 /// Waits until an end has a packet, or for this long. Returns whether it is over.
-fn wait(ends: &[Tun; 2], until: &PipeReader, wait_ns: Option<u64>) -> Result<bool, (usize, io::Error)> {
-    let time = wait_ns.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
-    let mut watched =
-        [PollFd::new(&ends[0], PollFlags::IN), PollFd::new(&ends[1], PollFlags::IN), PollFd::new(until, PollFlags::IN)];
+fn wait(
+    ends: &[Tun; 2],
+    until: &PipeReader,
+    wait_ns: Option<u64>,
+) -> Result<bool, (usize, io::Error)> {
+    let time = wait_ns.map(|ns| Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let mut watched = [
+        PollFd::new(&ends[0], PollFlags::IN),
+        PollFd::new(&ends[1], PollFlags::IN),
+        PollFd::new(until, PollFlags::IN),
+    ];
     match poll(&mut watched, time.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err((0, error.into())),

@@ -85,7 +85,10 @@ mod tests {
                 for mean in [1.0, 3.0, 20.0] {
                     let bursts = share(&drawn(wanted, Some(mean), seed));
                     let bound = 5.0 * deviation * (2.0 * mean).sqrt();
-                    assert!((bursts - wanted).abs() <= bound, "{wanted} in bursts of {mean}: {bursts}");
+                    assert!(
+                        (bursts - wanted).abs() <= bound,
+                        "{wanted} in bursts of {mean}: {bursts}"
+                    );
                 }
             }
         }

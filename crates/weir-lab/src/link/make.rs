@@ -15,7 +15,8 @@ use super::terms::{End, LinkOptions, Place, shares_network};
 /// none is dropped unintentionally.
 const WAITING_PACKETS: u32 = 10_000;
 /// How a user other than root gets the rights.
-const WAY_OUT: &str = "run as root, or in your own namespace: unshare --user --map-root-user --net weir lab link ...";
+const WAY_OUT: &str =
+    "run as root, or in your own namespace: unshare --user --map-root-user --net weir lab link ...";
 
 /// An existing end.
 #[derive(Debug)]
@@ -49,9 +50,13 @@ pub(super) fn make(options: &LinkOptions) -> Result<([Made; 2], [Tun; 2]), Obsta
 }
 
 fn privileges() -> Result<(), Obstacle> {
-    let may = capabilities(None).map_err(|error| Obstacle::Failed(format!("capabilities: {error}")))?.effective;
-    let wanted = [(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"), (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN")];
-    let missing: Vec<&str> = wanted.iter().filter(|(one, _)| !may.contains(*one)).map(|(_, name)| *name).collect();
+    let may = capabilities(None)
+        .map_err(|error| Obstacle::Failed(format!("capabilities: {error}")))?
+        .effective;
+    let wanted =
+        [(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"), (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN")];
+    let missing: Vec<&str> =
+        wanted.iter().filter(|(one, _)| !may.contains(*one)).map(|(_, name)| *name).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -71,19 +76,25 @@ fn devices() -> Result<(), Obstacle> {
 /// The namespace of an end, unless it is to be a new one.
 fn find(place: &Place) -> Result<Option<Namespace>, Obstacle> {
     match place {
-        Place::Here => Namespace::current().map(Some).map_err(|error| Obstacle::Failed(format!("/proc: {error}"))),
+        Place::Here => Namespace::current()
+            .map(Some)
+            .map_err(|error| Obstacle::Failed(format!("/proc: {error}"))),
         Place::New => Ok(None),
         Place::At(path, said) => {
             let shown = path.display();
             let why = |error: io::Error| match error.kind() {
-                ErrorKind::PermissionDenied => Obstacle::Privilege(format!("cannot enter {shown}: {error}: {WAY_OUT}")),
+                ErrorKind::PermissionDenied => {
+                    Obstacle::Privilege(format!("cannot enter {shown}: {error}: {WAY_OUT}"))
+                }
                 ErrorKind::NotFound if path.starts_with("/proc") => {
                     Obstacle::Failed(format!("no process {said} ({shown})"))
                 }
                 ErrorKind::NotFound => Obstacle::Failed(format!(
                     "no namespace {said} ({shown}): `ip netns list` shows named namespaces, `ip netns add NAME` creates one"
                 )),
-                ErrorKind::InvalidInput => Obstacle::Failed(format!("{shown} is not a network namespace")),
+                ErrorKind::InvalidInput => {
+                    Obstacle::Failed(format!("{shown} is not a network namespace"))
+                }
                 _ => Obstacle::Failed(format!("{shown}: {error}")),
             };
             Namespace::open(path).map(Some).map_err(why)
@@ -110,14 +121,18 @@ fn check_free(end: &End, namespace: &Namespace) -> Result<(), Obstacle> {
         Ok((Interfaces::here()?.index(&end.name)?.is_some(), local_addresses()?))
     };
     let looked = namespace.enter(look).and_then(|looked| looked);
-    let (is_taken, present) = looked.map_err(|error| Obstacle::Failed(format!("interfaces: {error}")))?;
+    let (is_taken, present) =
+        looked.map_err(|error| Obstacle::Failed(format!("interfaces: {error}")))?;
     let place = end.place.text();
     if is_taken {
         let name = &end.name;
-        return Err(Obstacle::Failed(format!("interface {name} already exists {place}: choose other --names")));
+        return Err(Obstacle::Failed(format!(
+            "interface {name} already exists {place}: choose other --names"
+        )));
     }
     for (address, prefix) in &end.addresses {
-        if let Some(other) = present.iter().find(|other| shares_network(*address, **other, *prefix)) {
+        if let Some(other) = present.iter().find(|other| shares_network(*address, **other, *prefix))
+        {
             return Err(Obstacle::Failed(format!(
                 "{address}/{prefix}: the network already has an address {place}, {other}: choose other --addresses"
             )));
@@ -140,11 +155,15 @@ fn end(end: &End, namespace: Option<Namespace>, mtu: u32) -> Result<(Made, Tun),
         };
         let tun = Tun::create(&end.name).map_err(step("making it"))?;
         let mut interfaces = Interfaces::here().map_err(step("asking for it"))?;
-        let index = interfaces.index(&end.name).and_then(|index| index.ok_or_else(|| ErrorKind::NotFound.into()));
+        let index = interfaces
+            .index(&end.name)
+            .and_then(|index| index.ok_or_else(|| ErrorKind::NotFound.into()));
         let index = index.map_err(step("finding it"))?;
         // Without IPv6 the interface sends nothing anyway.
         let _ = interfaces.keep_silent(index);
-        interfaces.set_limits(index, mtu, WAITING_PACKETS).map_err(step(&format!("an MTU of {mtu}")))?;
+        interfaces
+            .set_limits(index, mtu, WAITING_PACKETS)
+            .map_err(step(&format!("an MTU of {mtu}")))?;
         for (address, prefix) in &end.addresses {
             let what = format!("the address {address}/{prefix}");
             interfaces.add_address(index, *address, *prefix).map_err(|error| match error.kind() {
@@ -161,7 +180,9 @@ fn end(end: &End, namespace: Option<Namespace>, mtu: u32) -> Result<(Made, Tun),
         interfaces.set_up(index).map_err(step("setting it up"))?;
         if is_new {
             let loopback = interfaces.index("lo").map_err(step("loopback"))?;
-            loopback.map_or(Ok(()), |index| interfaces.set_up(index)).map_err(step("setting loopback up"))?;
+            loopback
+                .map_or(Ok(()), |index| interfaces.set_up(index))
+                .map_err(step("setting loopback up"))?;
             for of in [IpAddr::is_ipv4, IpAddr::is_ipv6] {
                 let first = end.addresses.iter().find(|(address, _)| of(address));
                 first

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use weir_io::Namespace;
 
 pub use terms::{
-    End, LinkOptions, Place, QUEUE_DEFAULT, Queue, Terms, addresses, bursts, names, place, queues, rates, shares,
-    show_rate, time, times,
+    End, LinkOptions, Place, QUEUE_DEFAULT, Queue, Terms, addresses, bursts, names, place, queues,
+    rates, shares, show_rate, time, times,
 };
 pub use way::Figures;
 
@@ -67,8 +67,8 @@ impl Link {
             let run = move || carry::carry(&devices, ways, &shared, &reader);
             Ok((std::thread::Builder::new().name("link".to_owned()).spawn(run)?, writer))
         };
-        let (thread, until) =
-            thread(Arc::clone(&figures)).map_err(|error| Obstacle::Failed(format!("a thread: {error}")))?;
+        let (thread, until) = thread(Arc::clone(&figures))
+            .map_err(|error| Obstacle::Failed(format!("a thread: {error}")))?;
         let names = options.ends.each_ref().map(|end| end.name.clone());
         Ok(Link { ends, names, figures, until: Some(until), thread: Some(thread) })
     }
@@ -173,7 +173,8 @@ mod tests {
     #[test]
     fn maps_of_users() {
         assert!(is_everybody("         0          0 4294967295\n"));
-        for own in ["         0       1000          1\n", "0 0 1\n", "0 0 4294967295\n1 1 1\n", ""] {
+        for own in ["         0       1000          1\n", "0 0 1\n", "0 0 4294967295\n1 1 1\n", ""]
+        {
             assert!(!is_everybody(own), "{own}");
         }
     }

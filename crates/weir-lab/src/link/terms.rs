@@ -97,18 +97,25 @@ impl LinkOptions {
         }
         for terms in &self.ways {
             match terms.burst {
-                Some(_) if terms.loss <= 0.0 => return Err("--burst shapes --loss: add --loss".to_owned()),
+                Some(_) if terms.loss <= 0.0 => {
+                    return Err("--burst shapes --loss: add --loss".to_owned());
+                }
                 Some(_) if terms.loss >= 1.0 => {
-                    return Err("--burst: all packets are lost, so bursts have no meaning".to_owned());
+                    return Err(
+                        "--burst: all packets are lost, so bursts have no meaning".to_owned()
+                    );
                 }
                 Some(mean) if mean < burst_min(terms.loss) => {
                     let (loss, least) = (show_share(terms.loss), burst_min(terms.loss));
-                    return Err(format!("--burst: a loss of {loss} needs bursts of at least {least:.1} packets"));
+                    return Err(format!(
+                        "--burst: a loss of {loss} needs bursts of at least {least:.1} packets"
+                    ));
                 }
                 _ => {}
             }
         }
-        let has_ipv6 = self.ends.iter().flat_map(|end| &end.addresses).any(|(address, _)| address.is_ipv6());
+        let has_ipv6 =
+            self.ends.iter().flat_map(|end| &end.addresses).any(|(address, _)| address.is_ipv6());
         if has_ipv6 && self.mtu < MTU_OF_IPV6_MIN {
             return Err(format!("--mtu: IPv6 needs {MTU_OF_IPV6_MIN} or more"));
         }
@@ -119,14 +126,16 @@ impl LinkOptions {
 impl Terms {
     /// For people.
     pub fn text(&self) -> String {
-        let mut parts = vec![self.rate.map_or_else(|| "any rate".to_owned(), |rate| show_rate(rate as f64))];
+        let mut parts =
+            vec![self.rate.map_or_else(|| "any rate".to_owned(), |rate| show_rate(rate as f64))];
         match (self.rate, self.queue) {
             (None, _) => {}
             (_, Queue::Time(ns)) => parts.push(format!("queue {}", show_ns(ns))),
             (_, Queue::Bytes(bytes)) => parts.push(format!("queue {bytes} bytes")),
         }
         if self.loss > 0.0 {
-            let bursts = self.burst.map_or_else(String::new, |mean| format!(" in bursts of {mean}"));
+            let bursts =
+                self.burst.map_or_else(String::new, |mean| format!(" in bursts of {mean}"));
             parts.push(format!("loss {}{bursts}", show_share(self.loss)));
         }
         if self.delay_ns > 0 {
@@ -136,7 +145,11 @@ impl Terms {
             parts.push(format!("jitter {}", show_ns(self.jitter_ns)));
         }
         if self.reorder > 0.0 {
-            parts.push(format!("reorder {} by {}", show_share(self.reorder), show_ns(self.reorder_ns)));
+            parts.push(format!(
+                "reorder {} by {}",
+                show_share(self.reorder),
+                show_ns(self.reorder_ns)
+            ));
         }
         parts.join(", ")
     }
@@ -206,7 +219,9 @@ fn rate(text: &str) -> Result<Option<u64>, String> {
     };
     let bits = number(digits).map_err(|_| wrong())? * factor;
     if !(RATES[0]..=RATES[1]).contains(&bits) {
-        return Err(format!("`{text}` is not a rate from 1kbit/s to 100Gbit/s; use none for no limit"));
+        return Err(format!(
+            "`{text}` is not a rate from 1kbit/s to 100Gbit/s; use none for no limit"
+        ));
     }
     Ok(Some(bits as u64))
 }
@@ -223,7 +238,8 @@ fn queue(text: &str) -> Result<Queue, String> {
         "KiB" => 1024.0,
         "MiB" => 1024.0 * 1024.0,
         _ => {
-            let wrong = |_| format!("`{text}` is neither a time such as 100ms nor a size such as 64KiB");
+            let wrong =
+                |_| format!("`{text}` is neither a time such as 100ms nor a size such as 64KiB");
             return duration_us(text).map_err(wrong).and_then(|_| time(text)).map(Queue::Time);
         }
     };
@@ -255,10 +271,12 @@ pub fn bursts(text: &str) -> Result<[f64; 2], String> {
 
 /// Reads names of interfaces.
 pub fn names(text: &str) -> Result<[String; 2], String> {
-    let (a, b) =
-        text.split_once(',').ok_or_else(|| format!("`{text}` is not two names with a comma, such as wa,wb"))?;
+    let (a, b) = text
+        .split_once(',')
+        .ok_or_else(|| format!("`{text}` is not two names with a comma, such as wa,wb"))?;
     for name in [a, b] {
-        let is_odd = |byte: u8| byte <= b' ' || byte >= 0x7f || matches!(byte, b'/' | b':' | b'%' | b',');
+        let is_odd =
+            |byte: u8| byte <= b' ' || byte >= 0x7f || matches!(byte, b'/' | b':' | b'%' | b',');
         if name.is_empty()
             || name.len() > INTERFACE_NAME_BYTES_MAX
             || name.bytes().any(is_odd)
@@ -285,9 +303,9 @@ pub fn place(text: &str) -> Result<Place, String> {
 
 /// Reads the addresses of both ends: `198.18.0.1/30,198.18.0.2/30`.
 pub fn addresses(text: &str) -> Result<[(IpAddr, u8); 2], String> {
-    let (a, b) = text
-        .split_once(',')
-        .ok_or_else(|| format!("`{text}` is not two addresses with a comma: 198.18.0.1/30,198.18.0.2/30"))?;
+    let (a, b) = text.split_once(',').ok_or_else(|| {
+        format!("`{text}` is not two addresses with a comma: 198.18.0.1/30,198.18.0.2/30")
+    })?;
     let ends = [address(a.trim())?, address(b.trim())?];
     let [(first, prefix), (second, other)] = ends;
     if first == second {
@@ -300,9 +318,12 @@ pub fn addresses(text: &str) -> Result<[(IpAddr, u8); 2], String> {
 }
 
 fn address(text: &str) -> Result<(IpAddr, u8), String> {
-    let wrong = || format!("`{text}` is not an address with the length of its network, such as 198.18.0.1/30");
+    let wrong = || {
+        format!("`{text}` is not an address with the length of its network, such as 198.18.0.1/30")
+    };
     let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-    let (address, prefix): (IpAddr, u8) = (address.parse().map_err(|_| wrong())?, prefix.parse().map_err(|_| wrong())?);
+    let (address, prefix): (IpAddr, u8) =
+        (address.parse().map_err(|_| wrong())?, prefix.parse().map_err(|_| wrong())?);
     let width = if address.is_ipv4() { 32 } else { 128 };
     // With one address in the network the other end has no place in it.
     if !(1..width).contains(&prefix) {
@@ -360,7 +381,9 @@ mod tests {
         for text in ["", "20", "-1ms", "2m", "1ms,", ",1ms", "1ms,2ms,3ms"] {
             assert!(times(text).is_err(), "{text}");
         }
-        for text in ["", "20", "0Mbit/s", "999bit/s", "101Gbit/s", "20MB/s", "Mbit/s", "-1Mbit/s", "20M"] {
+        for text in
+            ["", "20", "0Mbit/s", "999bit/s", "101Gbit/s", "20MB/s", "Mbit/s", "-1Mbit/s", "20M"]
+        {
             assert!(rates(text).is_err(), "{text}");
         }
         for text in ["", "64", "64kB", "2m", "1025MiB", "-1B"] {
@@ -372,14 +395,17 @@ mod tests {
         for text in ["0", "0.5", "x", ""] {
             assert!(bursts(text).is_err(), "{text}");
         }
-        for text in ["wa", "wa,", ",wb", "a/b,c", "a b,c", "a,b,c", "..,b", "sixteen-letters-,b", "%d,b"] {
+        for text in
+            ["wa", "wa,", ",wb", "a/b,c", "a b,c", "a,b,c", "..,b", "sixteen-letters-,b", "%d,b"]
+        {
             assert!(names(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn addresses_are_of_one_network() {
-        let good = ["198.18.0.1/30,198.18.0.2/30", "10.0.0.0/31,10.0.0.1/31", "fd00::1/64,fd00::2/64"];
+        let good =
+            ["198.18.0.1/30,198.18.0.2/30", "10.0.0.0/31,10.0.0.1/31", "fd00::1/64,fd00::2/64"];
         for text in good {
             let [(a, _), (b, _)] = addresses(text).unwrap();
             assert_eq!(
@@ -432,7 +458,8 @@ mod tests {
         };
         let said = "20.0 Mbit/s, queue 100 ms, loss 1.25 % in bursts of 3, delay 20.0 ms, reorder 0.1 % by 5.00 ms";
         assert_eq!(terms.text(), said);
-        let end = |name: &str| End { name: name.to_owned(), place: Place::Here, addresses: Vec::new() };
+        let end =
+            |name: &str| End { name: name.to_owned(), place: Place::Here, addresses: Vec::new() };
         let good = LinkOptions { ends: [end("a"), end("b")], ways: [terms; 2], seed: 1, mtu: 1500 };
         assert_eq!(good.check(), Ok(()));
         let with = |change: &dyn Fn(&mut LinkOptions)| {

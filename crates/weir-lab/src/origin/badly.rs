@@ -45,8 +45,9 @@ impl Connection {
     /// Decides about faults for a complete request. Returns how long its response waits in
     /// addition, microseconds. None: it gets no response.
     pub(super) fn spoil(&mut self, scene: &mut Scene<'_>, answer: &mut Answer) -> Option<u64> {
-        if let Some(kind) =
-            [Kind::Reset, Kind::HangUp, Kind::NoAnswer].into_iter().find(|kind| scene.strikes(*kind).is_some())
+        if let Some(kind) = [Kind::Reset, Kind::HangUp, Kind::NoAnswer]
+            .into_iter()
+            .find(|kind| scene.strikes(*kind).is_some())
         {
             self.resets |= kind == Kind::Reset;
             self.stage = if kind == Kind::NoAnswer { Stage::Mute } else { Stage::Closing };
@@ -114,7 +115,8 @@ impl Connection {
         let stream = answer.write(&mut self.out, scene.date_line);
         let ends = answer.closes() || faults.hang_up || faults.cut.is_some();
         self.resets |= faults.cut == Some(true);
-        self.drip = faults.drip.map(|(bytes, pause_us)| Drip { bytes, pause_us, due_us: scene.now_us });
+        self.drip =
+            faults.drip.map(|(bytes, pause_us)| Drip { bytes, pause_us, due_us: scene.now_us });
         if let Some(stream) = stream {
             let again = faults.twice.then(|| Stage::Delayed(answer.clone_sound(), scene.now_us));
             self.after = again.map(Box::new);
@@ -132,7 +134,8 @@ impl Connection {
 impl Faults {
     /// Spoils head and body, which are in `out` from `begin` on.
     fn spoil_bytes(&self, out: &mut Vec<u8>, begin: usize) {
-        let end_of_head = memchr::memmem::find(&out[begin..], b"\r\n\r\n").map_or(out.len(), |at| begin + at + 4);
+        let end_of_head =
+            memchr::memmem::find(&out[begin..], b"\r\n\r\n").map_or(out.len(), |at| begin + at + 4);
         let middle = end_of_head + (out.len() - end_of_head) / 2;
         if self.garble
             && let Some(byte) = out.get_mut(middle)

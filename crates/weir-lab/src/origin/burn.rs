@@ -32,7 +32,8 @@ pub(super) fn block(us: u64) {
 /// Processor time of this thread, microseconds.
 fn thread_cpu_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1000
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0) / 1000
 }
 
 #[cfg(test)]

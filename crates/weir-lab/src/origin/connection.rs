@@ -205,7 +205,11 @@ impl Connection {
     }
 
     /// Returns the next bytes to send, all that are ready.
-    pub(super) fn poll_payload(&mut self, spare: &mut Vec<Vec<u8>>, now_us: u64) -> Option<Payload> {
+    pub(super) fn poll_payload(
+        &mut self,
+        spare: &mut Vec<Vec<u8>>,
+        now_us: u64,
+    ) -> Option<Payload> {
         if self.drip.is_some() {
             return self.poll_drip(now_us);
         }
@@ -342,7 +346,9 @@ impl Connection {
             RequestBody::None | RequestBody::Length(0) => return self.finish(scene, plan),
             RequestBody::Length(length) => Stage::Sized(plan, length),
             // The origin supports only HTTP/1, which has no body of an open length.
-            RequestBody::Chunked | RequestBody::Open => Stage::Chunked(plan, ChunkedDecoder::new(false)),
+            RequestBody::Chunked | RequestBody::Open => {
+                Stage::Chunked(plan, ChunkedDecoder::new(false))
+            }
         };
         match self.stage {
             Stage::Streaming(_) => self.after = Some(Box::new(stage)),
@@ -351,7 +357,13 @@ impl Connection {
         }
     }
 
-    fn read_sized(&mut self, scene: &mut Scene<'_>, rest: &[u8], mut plan: Plan, left: u64) -> usize {
+    fn read_sized(
+        &mut self,
+        scene: &mut Scene<'_>,
+        rest: &[u8],
+        mut plan: Plan,
+        left: u64,
+    ) -> usize {
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
         if !plan.take_body(&rest[..length]) {
             self.refuse(413, "echo-body-too-large");
@@ -399,7 +411,8 @@ impl Connection {
     fn finish(&mut self, scene: &mut Scene<'_>, plan: Plan) {
         let is_exempt = plan.is_exempt();
         let Some(mut answer) = plan.into_answer() else { return };
-        let Cost { mut delay_us, burn_us, block_us } = answer.wanted.cost_of(scene.counts.requests, scene.random);
+        let Cost { mut delay_us, burn_us, block_us } =
+            answer.wanted.cost_of(scene.counts.requests, scene.random);
         if let Some(beyond) = answer.wanted.beyond.filter(|_| delay_us > 0) {
             let (own, at_work) = AtWork::begin(scene.at_work);
             self.at_work = Some(own);

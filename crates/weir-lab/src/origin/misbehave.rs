@@ -111,7 +111,12 @@ const fn argument(key: &'static str, unit: Unit) -> Argument {
     Argument { key, unit, default: None }
 }
 
-const fn row(kind: Kind, usage: &'static str, help: &'static str, arguments: &'static [Argument]) -> Row {
+const fn row(
+    kind: Kind,
+    usage: &'static str,
+    help: &'static str,
+    arguments: &'static [Argument],
+) -> Row {
     Row { kind, name: name_of(usage), usage, help, arguments, often: Some(Often::Always) }
 }
 
@@ -137,16 +142,34 @@ const ROWS: [Row; 16] = [
     row(Kind::Refuse, "refuse[=HOW-OFTEN]", "resets connections as soon as they are accepted", &[]),
     row(Kind::Reset, "reset[=HOW-OFTEN]", "resets the connection when a request arrives", &[]),
     row(Kind::HangUp, "hang-up[=HOW-OFTEN]", "closes the connection when a request arrives", &[]),
-    row(Kind::NoAnswer, "no-answer[=HOW-OFTEN]", "never responds, and keeps the connection open", &[]),
+    row(
+        Kind::NoAnswer,
+        "no-answer[=HOW-OFTEN]",
+        "never responds, and keeps the connection open",
+        &[],
+    ),
     row(
         Kind::Freeze,
         "freeze=MS[:at=MS]",
         "stops once for MS, at this time after the first request",
-        &[argument("for", Unit::Time), Argument { key: "at", unit: Unit::Moment, default: Some(0) }],
+        &[
+            argument("for", Unit::Time),
+            Argument { key: "at", unit: Unit::Moment, default: Some(0) },
+        ],
     )
     .often(None),
-    row(Kind::AnswerEarly, "answer-early[=HOW-OFTEN]", "responds before it reads the body of the request", &[]),
-    row(Kind::Status, "status=CODE[:HOW-OFTEN]", "responds with this status", &[argument("code", Unit::Status)]),
+    row(
+        Kind::AnswerEarly,
+        "answer-early[=HOW-OFTEN]",
+        "responds before it reads the body of the request",
+        &[],
+    ),
+    row(
+        Kind::Status,
+        "status=CODE[:HOW-OFTEN]",
+        "responds with this status",
+        &[argument("code", Unit::Status)],
+    ),
     row(
         Kind::Stall,
         "stall=MS[:HOW-OFTEN]",
@@ -168,11 +191,26 @@ const ROWS: [Row; 16] = [
         &[argument("answers", Unit::Count)],
     )
     .often(None),
-    row(Kind::NoKeepAlive, "no-keep-alive", "closes each connection after a response, with Connection: close", &[])
-        .often(None),
+    row(
+        Kind::NoKeepAlive,
+        "no-keep-alive",
+        "closes each connection after a response, with Connection: close",
+        &[],
+    )
+    .often(None),
     row(Kind::Garble, "garble[=HOW-OFTEN]", "sends a body with a wrong byte", &[]),
-    row(Kind::ResetMidBody, "reset-mid-body[=HOW-OFTEN]", "resets the connection in the middle of a body", &[]),
-    row(Kind::Truncate, "truncate[=HOW-OFTEN]", "closes the connection in the middle of a body", &[]),
+    row(
+        Kind::ResetMidBody,
+        "reset-mid-body[=HOW-OFTEN]",
+        "resets the connection in the middle of a body",
+        &[],
+    ),
+    row(
+        Kind::Truncate,
+        "truncate[=HOW-OFTEN]",
+        "closes the connection in the middle of a body",
+        &[],
+    ),
     row(Kind::AnswerTwice, "answer-twice[=HOW-OFTEN]", "sends the response twice", &[]),
     row(
         Kind::SlowDrip,
@@ -212,7 +250,11 @@ impl Often {
                 count => Often::Every(count),
             }));
         }
-        let share = text.strip_suffix('%')?.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 100.0);
+        let share = text
+            .strip_suffix('%')?
+            .parse::<f64>()
+            .ok()
+            .filter(|share| *share > 0.0 && *share <= 100.0);
         Some(match share {
             Some(100.0) => Ok(Often::Always),
             Some(share) => Ok(Often::Share(((share * WHOLE as f64 / 100.0) as u64).max(1))),
@@ -278,25 +320,35 @@ impl Misbehaviours {
     /// Rejects rules that could never apply.
     fn check(&self) -> Result<(), String> {
         let kinds: Vec<Kind> = self.kinds().collect();
-        let is_always = |kind: &Kind| self.rule(*kind).is_some_and(|rule| rule.often == Often::Always);
+        let is_always =
+            |kind: &Kind| self.rule(*kind).is_some_and(|rule| rule.often == Often::Always);
         if let Some(at) = kinds.iter().position(|kind| kind.ends_the_matter() && is_always(kind))
             && let Some(other) = kinds[at + 1..].iter().find(|kind| **kind != Kind::Freeze)
         {
             let (first, other) = (kinds[at].name(), other.name());
-            return Err(format!("`{first}` leaves nothing for `{other}`; add a frequency, such as `{first}=10%`"));
+            return Err(format!(
+                "`{first}` leaves nothing for `{other}`; add a frequency, such as `{first}=10%`"
+            ));
         }
         let ends = [Kind::CloseAfter, Kind::HangUpAfter, Kind::NoKeepAlive];
         let mut ends = ends.into_iter().filter(|kind| self.rule(*kind).is_some());
         if let (Some(one), Some(other)) = (ends.next(), ends.next()) {
-            return Err(format!("`{}` and `{}` cannot both end a connection; choose one", one.name(), other.name()));
+            return Err(format!(
+                "`{}` and `{}` cannot both end a connection; choose one",
+                one.name(),
+                other.name()
+            ));
         }
         let cut = [Kind::ResetMidBody, Kind::Truncate].into_iter().find(is_always);
         let behind = [Kind::Truncate, Kind::AnswerTwice];
         if let Some(cut) = cut
-            && let Some(other) = behind.into_iter().find(|kind| *kind != cut && self.rule(*kind).is_some())
+            && let Some(other) =
+                behind.into_iter().find(|kind| *kind != cut && self.rule(*kind).is_some())
         {
             let (first, other) = (cut.name(), other.name());
-            return Err(format!("`{first}` leaves nothing for `{other}`; add a frequency, such as `{first}=10%`"));
+            return Err(format!(
+                "`{first}` leaves nothing for `{other}`; add a frequency, such as `{first}=10%`"
+            ));
         }
         Ok(())
     }
@@ -331,12 +383,15 @@ fn read_one(text: &str) -> Result<(Kind, Rule), String> {
             }
             continue;
         }
-        let (at, value) = row.place(part, &values).ok_or_else(|| wrong(&format!("`{part}` is one value too many")))?;
+        let (at, value) = row
+            .place(part, &values)
+            .ok_or_else(|| wrong(&format!("`{part}` is one value too many")))?;
         values[at] = Some(read_number(value, row.arguments[at].unit).map_err(|why| wrong(&why))?);
     }
     let mut filled = [0; 2];
     for (at, argument) in row.arguments.iter().enumerate() {
-        filled[at] = values[at].or(argument.default).ok_or_else(|| wrong("something is missing"))?;
+        filled[at] =
+            values[at].or(argument.default).ok_or_else(|| wrong("something is missing"))?;
     }
     let often = often.or(row.often).unwrap_or(Often::Always);
     Ok((row.kind, Rule { first: filled[0], second: filled[1], often }))
@@ -350,7 +405,9 @@ impl Row {
         let free = |at: &usize| values[*at].is_none();
         let mut places = 0..self.arguments.len();
         match named {
-            Some((key, value)) => places.find(|at| self.arguments[*at].key == key).filter(free).map(|at| (at, value)),
+            Some((key, value)) => {
+                places.find(|at| self.arguments[*at].key == key).filter(free).map(|at| (at, value))
+            }
             None => places.find(free).map(|at| (at, part)),
         }
     }
@@ -422,7 +479,10 @@ mod tests {
             assert_eq!(rule(text, kind), expected, "{text}");
         }
         let several = Misbehaviours::parse(&["close-after=9, stall=5", "truncate=10%"]).unwrap();
-        assert_eq!(several.kinds().collect::<Vec<_>>(), [Kind::Stall, Kind::CloseAfter, Kind::Truncate]);
+        assert_eq!(
+            several.kinds().collect::<Vec<_>>(),
+            [Kind::Stall, Kind::CloseAfter, Kind::Truncate]
+        );
         assert!(Misbehaviours::default().is_empty() && !several.is_empty());
     }
 
@@ -464,7 +524,8 @@ mod tests {
             let expected = share as f64 / 10.0;
             assert!((hits - expected).abs() < 4.0 * expected.sqrt(), "{share}: {hits}");
         }
-        let twice = (1..=10_000).filter(|nth| Often::Share(500_000).hits(*nth) && Often::Share(500_000).hits(nth + 1));
+        let twice = (1..=10_000)
+            .filter(|nth| Often::Share(500_000).hits(*nth) && Often::Share(500_000).hits(nth + 1));
         assert!((2_200..2_800).contains(&twice.count()));
         assert_eq!((1..=7).filter(|nth| Often::Every(3).hits(*nth)).collect::<Vec<_>>(), [3, 6]);
         assert_eq!((1..=7).filter(|nth| Often::Once.hits(*nth)).collect::<Vec<_>>(), [1]);

@@ -26,7 +26,12 @@ impl Mischief {
     /// Returns None when there are no misbehaviours.
     pub(super) fn new(rules: Misbehaviours) -> Option<Mischief> {
         let occasions = std::array::from_fn(|_| AtomicU64::new(0));
-        let mischief = Mischief { rules, occasions, first_request: OnceLock::new(), frozen: AtomicBool::new(false) };
+        let mischief = Mischief {
+            rules,
+            occasions,
+            first_request: OnceLock::new(),
+            frozen: AtomicBool::new(false),
+        };
         (!rules.is_empty()).then_some(mischief)
     }
 

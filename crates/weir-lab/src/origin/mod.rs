@@ -45,7 +45,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use weir_io::{Driver, IoChoice, Options, SocketFile, Waker, available_cores, bind_listener, bind_unix, pin_to};
+use weir_io::{
+    Driver, IoChoice, Options, SocketFile, Waker, available_cores, bind_listener, bind_unix, pin_to,
+};
 use weir_tls::{Seal, Sealed};
 
 pub use misbehave::{Kind, Misbehaviours, help as misbehaviours_help};
@@ -156,7 +158,10 @@ pub fn spawn(options: OriginOptions) -> io::Result<OriginHandle> {
 ///
 /// # Errors
 /// As [`spawn`].
-pub fn spawn_misbehaving(options: OriginOptions, misbehaviours: Misbehaviours) -> io::Result<OriginHandle> {
+pub fn spawn_misbehaving(
+    options: OriginOptions,
+    misbehaviours: Misbehaviours,
+) -> io::Result<OriginHandle> {
     spawn_with(options, Conduct { misbehaviours, ..Conduct::default() })
 }
 
@@ -176,16 +181,35 @@ pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<Origin
             Accept::Shared | Accept::One => listeners[0].try_clone()?,
         });
     }
-    let (unix, file) = unix.map(|path| bind_unix(&path, BACKLOG, UNIX_MODE, None)).transpose()?.unzip();
+    let (unix, file) =
+        unix.map(|path| bind_unix(&path, BACKLOG, UNIX_MODE, None)).transpose()?.unzip();
     let threads = (0..count).map(|_| ThreadStats::default()).collect();
     let mischief = Mischief::new(misbehaviours);
-    let shared =
-        Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief, log, seal, at_work: Arc::default() });
-    let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new(), _file: file };
+    let shared = Arc::new(Shared {
+        stop: AtomicBool::new(false),
+        threads,
+        mischief,
+        log,
+        seal,
+        at_work: Arc::default(),
+    });
+    let mut handle = OriginHandle {
+        local,
+        driver: "",
+        shared,
+        wakers: Vec::new(),
+        joins: Vec::new(),
+        _file: file,
+    };
     let cores = accept.cores(count);
     for (thread, listener) in listeners.into_iter().enumerate() {
         let unix = unix.as_ref().map(OwnedFd::try_clone).transpose()?;
-        handle.start(options.io, accept, (thread, cores.get(thread).copied()), Listeners { tcp: listener, unix })?;
+        handle.start(
+            options.io,
+            accept,
+            (thread, cores.get(thread).copied()),
+            Listeners { tcp: listener, unix },
+        )?;
     }
     Ok(handle)
 }
@@ -258,11 +282,12 @@ impl OriginHandle {
     ) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let (report, reported) = mpsc::sync_channel::<Started>(1);
-        let join = std::thread::Builder::new().name(format!("origin-{thread}")).spawn(move || {
-            core.map(pin_to);
-            let user = Thread { shared, thread, accept, listeners, report };
-            with_driver(io, accept.driver_options(), user)
-        })?;
+        let join =
+            std::thread::Builder::new().name(format!("origin-{thread}")).spawn(move || {
+                core.map(pin_to);
+                let user = Thread { shared, thread, accept, listeners, report };
+                with_driver(io, accept.driver_options(), user)
+            })?;
         self.joins.push(join);
         match reported.recv() {
             Ok(Ok((waker, driver))) => {
@@ -287,7 +312,8 @@ impl OriginHandle {
     fn join(&mut self) -> io::Result<()> {
         let mut result = Ok(());
         for join in self.joins.drain(..) {
-            let ended = join.join().unwrap_or_else(|_| Err(io::Error::other("an origin thread panicked")));
+            let ended =
+                join.join().unwrap_or_else(|_| Err(io::Error::other("an origin thread panicked")));
             result = result.and(ended);
         }
         result

@@ -130,6 +130,8 @@ fn wants_html(fields: &Fields, input: &[u8]) -> bool {
     fields
         .as_slice()
         .iter()
-        .filter(|field| field.known == FieldName::Other && field.name.of(input).eq_ignore_ascii_case(b"accept"))
+        .filter(|field| {
+            field.known == FieldName::Other && field.name.of(input).eq_ignore_ascii_case(b"accept")
+        })
         .any(|field| memchr::memmem::find(field.value.of(input), b"text/html").is_some())
 }

@@ -117,16 +117,31 @@ impl Answer {
         let chunked = self.wanted.chunked && !self.http10;
         match &self.body {
             Body::Pattern(length) if *length > INLINE_BYTES_MAX => {
-                return Some(Stream { offset: 0, end: *length, chunked, cut: false, closes: self.closes() });
+                return Some(Stream {
+                    offset: 0,
+                    end: *length,
+                    chunked,
+                    cut: false,
+                    closes: self.closes(),
+                });
             }
-            Body::Pattern(length) => put_body(out, &pattern()[..usize::try_from(*length).unwrap_or(0)], chunked),
+            Body::Pattern(length) => {
+                put_body(out, &pattern()[..usize::try_from(*length).unwrap_or(0)], chunked)
+            }
             Body::Text(text, _) => put_body(out, text, chunked),
             Body::Ok => put_body(out, b"ok\n", chunked),
         }
         None
     }
 
-    fn write_head(&self, out: &mut Vec<u8>, date_line: &[u8], length: u64, media: &str, bodiless: bool) {
+    fn write_head(
+        &self,
+        out: &mut Vec<u8>,
+        date_line: &[u8],
+        length: u64,
+        media: &str,
+        bodiless: bool,
+    ) {
         if self.wanted.status == 200 {
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         } else {
@@ -267,7 +282,8 @@ mod tests {
         let mut body = Vec::new();
         loop {
             let end = rest.windows(2).position(|pair| pair == b"\r\n").unwrap();
-            let length = usize::from_str_radix(std::str::from_utf8(&rest[..end]).unwrap(), 16).unwrap();
+            let length =
+                usize::from_str_radix(std::str::from_utf8(&rest[..end]).unwrap(), 16).unwrap();
             rest = &rest[end + 2..];
             if length == 0 {
                 assert_eq!(rest, b"\r\n");
@@ -283,7 +299,8 @@ mod tests {
     fn no_body_and_no_framing_for_204_and_304() {
         for status in [204, 304] {
             let mut out = Vec::new();
-            let stream = answer(Wanted { status, ..Wanted::default() }, Body::Pattern(1 << 40)).write(&mut out, b"");
+            let stream = answer(Wanted { status, ..Wanted::default() }, Body::Pattern(1 << 40))
+                .write(&mut out, b"");
             assert_eq!(stream, None);
             assert!(!String::from_utf8(out).unwrap().contains("Content-Length"));
         }
@@ -305,7 +322,8 @@ mod tests {
     #[test]
     fn http10_gets_no_chunks_but_a_close() {
         let mut out = Vec::new();
-        let mut reply = answer(Wanted { chunked: true, size: Some(5), ..Wanted::default() }, Body::Pattern(5));
+        let mut reply =
+            answer(Wanted { chunked: true, size: Some(5), ..Wanted::default() }, Body::Pattern(5));
         reply.http10 = true;
         assert!(reply.closes());
         reply.write(&mut out, b"");

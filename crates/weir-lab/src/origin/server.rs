@@ -104,7 +104,12 @@ pub(super) struct Server<D: Driver> {
 }
 
 impl<D: Driver> Server<D> {
-    pub(super) fn new(driver: Sealed<D>, shared: Arc<Shared>, thread: usize, accept: Accept) -> Server<D> {
+    pub(super) fn new(
+        driver: Sealed<D>,
+        shared: Arc<Shared>,
+        thread: usize,
+        accept: Accept,
+    ) -> Server<D> {
         Server {
             lines: shared.log.as_ref().map(|_| Vec::new()),
             driver,
@@ -132,7 +137,8 @@ impl<D: Driver> Server<D> {
     /// # Errors
     /// The driver's.
     pub(super) fn run(&mut self, listeners: Listeners) -> io::Result<()> {
-        let again = if self.accept == Accept::One { Some(listeners.tcp.try_clone()?) } else { None };
+        let again =
+            if self.accept == Accept::One { Some(listeners.tcp.try_clone()?) } else { None };
         let named = self.listen(listeners.tcp)?;
         self.place = again.map(|listener| Place { listener, named, is_open: true, taken: 0 });
         if let Some(unix) = listeners.unix {
@@ -170,7 +176,10 @@ impl<D: Driver> Server<D> {
 
     /// A thread whose place has become free accepts again.
     fn open_place(&mut self) -> io::Result<()> {
-        let Some(place) = self.place.as_ref().filter(|place| place.taken == 0 && !place.is_open) else { return Ok(()) };
+        let Some(place) = self.place.as_ref().filter(|place| place.taken == 0 && !place.is_open)
+        else {
+            return Ok(());
+        };
         let listener = place.listener.try_clone()?;
         let named = self.listen(listener)?;
         if let Some(place) = &mut self.place {
@@ -181,7 +190,9 @@ impl<D: Driver> Server<D> {
 
     /// Handles a connection from this listener: returns whether it takes the place of the thread.
     fn take_place(&mut self, from: Socket) -> bool {
-        let Some(place) = self.place.as_mut().filter(|place| place.named == from) else { return false };
+        let Some(place) = self.place.as_mut().filter(|place| place.named == from) else {
+            return false;
+        };
         place.taken += 1;
         if std::mem::take(&mut place.is_open) {
             self.driver.hand_over(from);
@@ -426,7 +437,8 @@ impl<D: Driver> Server<D> {
 
     fn close(&mut self, token: Token, socket: Socket) {
         let index = usize::try_from(token).unwrap_or(usize::MAX);
-        let known = self.slots.get_mut(index).and_then(|slot| slot.take_if(|slot| slot.socket == socket));
+        let known =
+            self.slots.get_mut(index).and_then(|slot| slot.take_if(|slot| slot.socket == socket));
         let Some(slot) = known else { return };
         self.free.push(index);
         self.counts.closes += 1;

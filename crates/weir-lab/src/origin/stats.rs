@@ -129,7 +129,8 @@ impl ThreadStats {
 /// Adds up what all threads have published.
 pub(super) fn total(threads: &[ThreadStats], asked_for: Misbehaviours) -> OriginStats {
     let sum = |index: usize| threads.iter().map(|thread| thread.values[index].load(Relaxed)).sum();
-    let wrong = |index: usize| threads.iter().map(|thread| thread.misbehaved[index].load(Relaxed)).sum();
+    let wrong =
+        |index: usize| threads.iter().map(|thread| thread.misbehaved[index].load(Relaxed)).sum();
     OriginStats {
         connects: sum(0),
         closes: sum(1),

@@ -53,16 +53,25 @@ fn head(status: &str, rest: &str) -> String {
 
 /// Waits until the counters fulfil a condition.
 fn until(origin: &OriginHandle, what: impl Fn(OriginStats) -> bool) {
-    eventually_or("the origin counts so", || what(origin.stats()), || format!("{:?}", origin.stats()));
+    eventually_or(
+        "the origin counts so",
+        || what(origin.stats()),
+        || format!("{:?}", origin.stats()),
+    );
 }
 
 #[test]
 fn every_key_and_combination_is_answered() {
     on_both_drivers(|origin| {
-        let get = |target: &str| exchange(origin, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        let get = |target: &str| {
+            exchange(origin, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+        };
         assert_eq!(get("/"), head("200 OK", "Content-Length: 3\r\n") + "ok\n");
         assert_eq!(get("/any/path?id=7"), head("200 OK", "Content-Length: 3\r\n") + "ok\n");
-        assert_eq!(get("/?size=4&status=404"), head("404 Not Found", "Content-Length: 4\r\n") + "!\"#$");
+        assert_eq!(
+            get("/?size=4&status=404"),
+            head("404 Not Found", "Content-Length: 4\r\n") + "!\"#$"
+        );
         assert_eq!(get("/?size=0"), head("200 OK", "Content-Length: 0\r\n"));
         assert_eq!(get("/?status=204"), "HTTP/1.1 204 No Content\r\n\r\n");
         assert_eq!(
@@ -82,7 +91,10 @@ fn a_browser_gets_the_page_at_the_root() {
     on_both_drivers(|origin| {
         let request = b"GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html,*/*;q=0.8\r\n\r\n";
         let reply = exchange(origin, request);
-        assert!(reply.contains("Content-Type: text/html") && reply.contains("<title>weir</title>"), "{reply}");
+        assert!(
+            reply.contains("Content-Type: text/html") && reply.contains("<title>weir</title>"),
+            "{reply}"
+        );
     });
 }
 
@@ -93,7 +105,10 @@ fn head_http10_and_bodies_are_framed_right() {
         assert_eq!(reply, head("200 OK", "Content-Length: 5000000000\r\n"));
         let reply = exchange(origin, b"GET / HTTP/1.0\r\n\r\n");
         assert_eq!(reply, head("200 OK", "Content-Length: 3\r\nConnection: close\r\n") + "ok\n");
-        let reply = exchange(origin, b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n");
+        let reply = exchange(
+            origin,
+            b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+        );
         let first = head("200 OK", "Content-Length: 3\r\nConnection: keep-alive\r\n") + "ok\n";
         let second = head("200 OK", "Content-Length: 3\r\nConnection: close\r\n") + "ok\n";
         assert_eq!(reply, first + &second);
@@ -114,7 +129,10 @@ fn pipelined_requests_are_answered_in_order_whatever_each_asks_for() {
             let (size, delay) = (number * 37 % 40_000, if number % 50 == 0 { 5 } else { 0 });
             let body = format!("b{number}");
             requests += &format!("GET /?size={size}&delay={delay} HTTP/1.1\r\nHost: a\r\n\r\n");
-            requests += &format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            requests += &format!(
+                "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
             bodies.push((size, body));
         }
         let mut stream = connect(origin);
@@ -172,7 +190,11 @@ fn one_receive_with_many_requests_is_answered_and_counted_once() {
 fn a_large_body_is_streamed_to_a_client_that_pauses_and_the_next_request_waits() {
     on_both_drivers(|origin| {
         let mut stream = connect(origin);
-        stream.write_all(b"GET /?size=30000000 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        stream
+            .write_all(
+                b"GET /?size=30000000 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            )
+            .unwrap();
         // The client does not read: the bytes that the origin has handed to the kernel are far
         // fewer than the body.
         until(origin, |stats| stats.bytes_out > 0);
@@ -217,14 +239,18 @@ fn requests_byte_by_byte_are_read_and_bad_ones_refused_behind_good_ones() {
         assert_eq!(read_reply(&mut reader), b"ok\n");
         let mut rest = String::new();
         reader.read_to_string(&mut rest).unwrap();
-        assert!(rest.starts_with("HTTP/1.1 400 ") && rest.contains("\r\nConnection: close\r\n"), "{rest}");
+        assert!(
+            rest.starts_with("HTTP/1.1 400 ") && rest.contains("\r\nConnection: close\r\n"),
+            "{rest}"
+        );
     });
 }
 
 #[test]
 fn a_taken_port_is_refused_clearly_and_stop_ends_open_connections() {
     let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let options = OriginOptions { listen: taken.local_addr().unwrap(), threads: 1, io: IoChoice::Epoll };
+    let options =
+        OriginOptions { listen: taken.local_addr().unwrap(), threads: 1, io: IoChoice::Epoll };
     assert!(spawn(options).is_err());
     on_both_drivers(|origin| {
         let mut stream = connect(origin);
@@ -236,18 +262,25 @@ fn a_taken_port_is_refused_clearly_and_stop_ends_open_connections() {
 #[test]
 fn with_a_shared_listener_an_idle_thread_takes_new_connections() {
     let path = std::env::temp_dir().join(format!("weir-origin-{}.sock", std::process::id()));
-    for (io, what) in
-        [(IoChoice::Epoll, "burn"), (IoChoice::Epoll, "block"), (IoChoice::Uring, "burn"), (IoChoice::Uring, "block")]
-    {
+    for (io, what) in [
+        (IoChoice::Epoll, "burn"),
+        (IoChoice::Epoll, "block"),
+        (IoChoice::Uring, "burn"),
+        (IoChoice::Uring, "block"),
+    ] {
         let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io };
-        let conduct = Conduct { accept: Accept::Shared, unix: Some(path.clone()), ..Conduct::default() };
+        let conduct =
+            Conduct { accept: Accept::Shared, unix: Some(path.clone()), ..Conduct::default() };
         let origin = match spawn_with(options, conduct) {
             Ok(origin) => origin,
-            Err(error) if io == IoChoice::Uring => return eprintln!("skipped on io_uring: {error}"),
+            Err(error) if io == IoChoice::Uring => {
+                return eprintln!("skipped on io_uring: {error}");
+            }
             Err(error) => panic!("{error}"),
         };
         let mut busy = connect(&origin);
-        busy.write_all(format!("GET /?{what}=1500 HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+        busy.write_all(format!("GET /?{what}=1500 HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+            .unwrap();
         // Its thread takes no other connection from then on.
         until(&origin, |stats| stats.receives == 1);
         // By a hash half of these would wait for the busy thread; one of 2^16 runs finds none of them.
@@ -262,7 +295,11 @@ fn with_a_shared_listener_an_idle_thread_takes_new_connections() {
         busy.set_nonblocking(true).unwrap();
         // Without blocking, since the client's end would wait.
         let silent = (&*busy).read(&mut [0]).unwrap_err();
-        assert_eq!(silent.kind(), io::ErrorKind::WouldBlock, "all were answered while one thread was busy");
+        assert_eq!(
+            silent.kind(),
+            io::ErrorKind::WouldBlock,
+            "all were answered while one thread was busy"
+        );
     }
 }
 
@@ -271,11 +308,14 @@ fn who_takes_a_connection_answers_there_before_anything_else() {
     const SMALL: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     for io in [IoChoice::Epoll, IoChoice::Uring] {
         let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, io };
-        let origin = match spawn_with(options, Conduct { accept: Accept::Shared, ..Conduct::default() }) {
-            Ok(origin) => origin,
-            Err(error) if io == IoChoice::Uring => return eprintln!("skipped on io_uring: {error}"),
-            Err(error) => panic!("{error}"),
-        };
+        let origin =
+            match spawn_with(options, Conduct { accept: Accept::Shared, ..Conduct::default() }) {
+                Ok(origin) => origin,
+                Err(error) if io == IoChoice::Uring => {
+                    return eprintln!("skipped on io_uring: {error}");
+                }
+                Err(error) => panic!("{error}"),
+            };
         let [mut first, mut second] = [connect(&origin), connect(&origin)];
         for stream in [&mut first, &mut second] {
             stream.write_all(SMALL).unwrap();
@@ -290,7 +330,11 @@ fn who_takes_a_connection_answers_there_before_anything_else() {
         assert!(new.read(&mut [0; 4096]).unwrap() > 0);
         second.set_nonblocking(true).unwrap();
         let silent = (&*second).read(&mut [0]).unwrap_err();
-        assert_eq!(silent.kind(), io::ErrorKind::WouldBlock, "it was answered before the other one");
+        assert_eq!(
+            silent.kind(),
+            io::ErrorKind::WouldBlock,
+            "it was answered before the other one"
+        );
     }
 }
 
@@ -300,10 +344,13 @@ fn a_thread_with_one_place_leaves_others_waiting_until_that_is_free() {
     let path = std::env::temp_dir().join(format!("weir-origin-one-{}.sock", std::process::id()));
     for io in [IoChoice::Epoll, IoChoice::Uring] {
         let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, io };
-        let conduct = Conduct { accept: Accept::One, unix: Some(path.clone()), ..Conduct::default() };
+        let conduct =
+            Conduct { accept: Accept::One, unix: Some(path.clone()), ..Conduct::default() };
         let origin = match spawn_with(options, conduct) {
             Ok(origin) => origin,
-            Err(error) if io == IoChoice::Uring => return eprintln!("skipped on io_uring: {error}"),
+            Err(error) if io == IoChoice::Uring => {
+                return eprintln!("skipped on io_uring: {error}");
+            }
             Err(error) => panic!("{error}"),
         };
         let mut first = connect(&origin);
@@ -334,21 +381,26 @@ fn a_thread_with_one_place_leaves_others_waiting_until_that_is_free() {
 #[test]
 fn delays_are_longer_while_a_server_works_on_more_than_it_has_room_for() {
     on_both_drivers(|origin| {
-        let request = |delay: u32| format!("GET /?delay={delay}ms&beyond=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        let request =
+            |delay: u32| format!("GET /?delay={delay}ms&beyond=1 HTTP/1.1\r\nHost: a\r\n\r\n");
         // A request that does not end in this test.
         let mut long = connect(origin);
         long.write_all(request(300_000).as_bytes()).unwrap();
         until(origin, |stats| stats.requests == 1);
         let begin = Instant::now();
         exchange(origin, request(20).as_bytes());
-        assert!(begin.elapsed() >= Duration::from_millis(80), "four times as long, for there are two");
+        assert!(
+            begin.elapsed() >= Duration::from_millis(80),
+            "four times as long, for there are two"
+        );
     });
 }
 
 #[test]
 fn the_log_has_each_request_that_was_answered() {
     let path = std::env::temp_dir().join(format!("weir-origin-log-{}", std::process::id()));
-    let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io: IoChoice::Auto };
+    let options =
+        OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io: IoChoice::Auto };
     let log = Some(File::options().append(true).create(true).open(&path).unwrap());
     let origin = spawn_with(options, Conduct { log, ..Conduct::default() }).unwrap();
     exchange(
@@ -361,7 +413,8 @@ fn the_log_has_each_request_that_was_answered() {
 
 #[test]
 fn a_thread_that_fails_is_noticed_and_its_error_is_told() {
-    let options = OriginOptions { listen: "127.0.0.1:0".parse().unwrap(), threads: 1, io: IoChoice::Epoll };
+    let options =
+        OriginOptions { listen: "127.0.0.1:0".parse().unwrap(), threads: 1, io: IoChoice::Epoll };
     let mut origin = spawn(options).unwrap();
     assert!(!origin.has_failed());
     let (sender, ended) = mpsc::channel::<()>();
@@ -378,5 +431,8 @@ fn a_thread_that_fails_is_noticed_and_its_error_is_told() {
 fn threads_keep_to_their_cores_when_there_is_one_for_each() {
     let all = available_cores();
     assert_eq!(Accept::Spread.cores(all.len()), all);
-    assert!(Accept::Spread.cores(all.len() + 1).is_empty() && Accept::Shared.cores(all.len()).is_empty());
+    assert!(
+        Accept::Spread.cores(all.len() + 1).is_empty()
+            && Accept::Shared.cores(all.len()).is_empty()
+    );
 }

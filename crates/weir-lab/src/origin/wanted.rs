@@ -104,7 +104,9 @@ impl Delay {
     fn draw_us(self, random: &mut Random) -> u64 {
         match self {
             Delay::Fixed(us) => us,
-            Delay::Between(least, most) => least + (random.fraction() * (most - least + 1) as f64) as u64,
+            Delay::Between(least, most) => {
+                least + (random.fraction() * (most - least + 1) as f64) as u64
+            }
             Delay::LogNormal { median_us, sigma_milli } => {
                 let factor = (random.normal() * sigma_milli as f64 / 1e3).exp();
                 ((median_us as f64 * factor) as u64).min(DELAY_US_MAX)
@@ -118,7 +120,11 @@ impl Delay {
 /// waited for one lock: with twice as many the server finishes half as many a second.
 pub(super) fn slowed_us(delay_us: u64, at_work: u64, beyond: u64) -> u64 {
     let excess = at_work as f64 / beyond as f64;
-    if excess <= 1.0 { delay_us } else { ((delay_us as f64 * excess * excess) as u64).min(DELAY_US_MAX) }
+    if excess <= 1.0 {
+        delay_us
+    } else {
+        ((delay_us as f64 * excess * excess) as u64).min(DELAY_US_MAX)
+    }
 }
 
 /// The cost of a response.
@@ -148,7 +154,8 @@ impl Wanted {
         let mut wanted = Wanted::default();
         for pair in query.split(|byte| *byte == b'&') {
             let mut halves = pair.splitn(2, |byte| *byte == b'=');
-            let (key, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+            let (key, value) =
+                (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
             match key {
                 b"size" => wanted.size = Some(number(value)?),
                 b"status" => wanted.status = status(value)?,
@@ -227,7 +234,8 @@ mod tests {
             tag: Some(12),
         };
         assert_eq!(wanted, expected);
-        let costs: Vec<Cost> = (1..=4).map(|nth| wanted.cost_of(nth, &mut Random::new(1))).collect();
+        let costs: Vec<Cost> =
+            (1..=4).map(|nth| wanted.cost_of(nth, &mut Random::new(1))).collect();
         let cost = Cost { delay_us: 20_000, burn_us: 500, block_us: 25_000 };
         assert_eq!(costs, [Cost::default(), Cost::default(), cost, Cost::default()]);
         assert_eq!(Wanted::from_query(b""), Some(Wanted::default()));
@@ -236,7 +244,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
-        for query in ["size=", "size=-1", "size=1k", "size=99999999999999999999", "status=99", "status=101"] {
+        for query in
+            ["size=", "size=-1", "size=1k", "size=99999999999999999999", "status=99", "status=101"]
+        {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }
         for query in [
@@ -271,7 +281,8 @@ mod tests {
     /// microseconds.
     fn delays(query: &str) -> Vec<u64> {
         let (wanted, mut random) = (Wanted::from_query(query.as_bytes()).unwrap(), Random::new(1));
-        let mut all: Vec<u64> = (1..=10_000).map(|nth| wanted.cost_of(nth, &mut random).delay_us).collect();
+        let mut all: Vec<u64> =
+            (1..=10_000).map(|nth| wanted.cost_of(nth, &mut random).delay_us).collect();
         all.sort_unstable();
         all
     }
@@ -280,11 +291,17 @@ mod tests {
     fn delays_have_the_distribution_that_is_asked_for() {
         let even = delays("delay=100ms..600ms");
         assert!(even[0] >= 100_000 && even[9_999] <= 600_000, "{} {}", even[0], even[9_999]);
-        assert!((340_000..360_000).contains(&even[5_000]) && even[9_999] > 590_000, "{}", even[5_000]);
+        assert!(
+            (340_000..360_000).contains(&even[5_000]) && even[9_999] > 590_000,
+            "{}",
+            even[5_000]
+        );
         assert_eq!(delays("delay=3..3"), vec![3_000; 10_000]);
         let heavy = delays("delay=lognormal:2ms:1.5");
         // Quantiles of exp(1.5 z) times 2 ms: 0.29, 2 and 13.7 ms at 10, 50 and 90 %, 65.5 ms at 99 %.
-        for (at, expected_us) in [(1_000, 292.0), (5_000, 2_000.0), (9_000, 13_670.0), (9_900, 65_540.0)] {
+        for (at, expected_us) in
+            [(1_000, 292.0), (5_000, 2_000.0), (9_000, 13_670.0), (9_900, 65_540.0)]
+        {
             let ratio = heavy[at] as f64 / expected_us;
             assert!((0.85..1.15).contains(&ratio), "{at}: {} instead of {expected_us}", heavy[at]);
         }

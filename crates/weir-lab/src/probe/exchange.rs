@@ -158,7 +158,9 @@ impl Kind {
         match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => Kind::Refused,
             ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => Kind::Unreachable,
-            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Kind::Reset,
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
+                Kind::Reset
+            }
             ErrorKind::TimedOut | ErrorKind::WouldBlock => Kind::Timeout,
             ErrorKind::AddrNotAvailable | ErrorKind::OutOfMemory => Kind::Local,
             _ if is_out_of_descriptors(error) => Kind::Local,
@@ -175,7 +177,10 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 impl Times {
     /// Returns the time of all phases.
     pub fn total_ns(&self) -> u64 {
-        self.connect_ns.unwrap_or(0) + self.handshake_ns.unwrap_or(0) + self.first_byte_ns + self.body_ns
+        self.connect_ns.unwrap_or(0)
+            + self.handshake_ns.unwrap_or(0)
+            + self.first_byte_ns
+            + self.body_ns
     }
 
     /// The phase that took longest.
@@ -262,12 +267,17 @@ impl Prober {
             match recv(&*socket, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
                 Err(rustix::io::Errno::AGAIN) => return Ok(false),
                 Ok((_, 1..)) => {
-                    match self.sealed.as_deref_mut().map_or(Unasked::Bytes, |sealed| unasked(sealed, socket)) {
+                    match self
+                        .sealed
+                        .as_deref_mut()
+                        .map_or(Unasked::Bytes, |sealed| unasked(sealed, socket))
+                    {
                         Unasked::Nothing => {}
                         Unasked::End => break,
                         Unasked::Bytes => {
                             self.hang_up();
-                            return Err("bytes after the last response that no request asked for".to_owned());
+                            return Err("bytes after the last response that no request asked for"
+                                .to_owned());
                         }
                     }
                 }
@@ -330,9 +340,12 @@ impl Prober {
             }
             clock.phase = Phase::FirstByte;
         }
-        let Some(socket) = &mut self.socket else { return Err(io::Error::from(ErrorKind::NotConnected).into()) };
+        let Some(socket) = &mut self.socket else {
+            return Err(io::Error::from(ErrorKind::NotConnected).into());
+        };
         let sealed = self.sealed.as_deref_mut();
-        let mut answer = Answer { socket, sealed, reader: ReplyReader::judging(), final_head: None, held: 0 };
+        let mut answer =
+            Answer { socket, sealed, reader: ReplyReader::judging(), final_head: None, held: 0 };
         answer.ask(request)?;
         loop {
             self.is_short |= clock.shorten(answer.socket)?;
@@ -374,13 +387,17 @@ impl Answer<'_> {
         let length = loop {
             let read = match &mut self.sealed {
                 None => self.socket.read(&mut buffer[self.held..]),
-                Some(sealed) => rustls::Stream::new(*sealed, self.socket).read(&mut buffer[self.held..]),
+                Some(sealed) => {
+                    rustls::Stream::new(*sealed, self.socket).read(&mut buffer[self.held..])
+                }
             };
             match read {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // A body that ends with the connection may be cut short (RFC 9112 §9.8); all others
                 // mark their own end.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.reader.ends_by_close() => {
+                Err(error)
+                    if error.kind() == ErrorKind::UnexpectedEof && self.reader.ends_by_close() =>
+                {
                     return Err(Fault::new(Kind::Truncated, "it ended without close_notify"));
                 }
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => break 0,
@@ -395,10 +412,16 @@ impl Answer<'_> {
     }
 
     /// Parses the held and the received bytes; returns the head once the response is complete.
-    fn take(&mut self, bytes: &mut [u8], limits: &Limits, fields: &mut Fields) -> Result<Option<ReplyHead>, Fault> {
+    fn take(
+        &mut self,
+        bytes: &mut [u8],
+        limits: &Limits,
+        fields: &mut Fields,
+    ) -> Result<Option<ReplyHead>, Fault> {
         let mut at = 0;
         loop {
-            let part = self.reader.read(bytes, &mut at, ReplyContext { head: false }, limits, fields);
+            let part =
+                self.reader.read(bytes, &mut at, ReplyContext { head: false }, limits, fields);
             match part.map_err(|fault| malformed(&fault.to_string()))? {
                 ReplyPart::Head(head) if head.status == 101 => {
                     return Err(malformed("101 although the request asked for no switch"));
@@ -469,7 +492,8 @@ impl Clock {
     fn judge(&self, head: &ReplyHead, end: Instant) -> Outcome {
         let status = head.status;
         if status >= 400 {
-            return self.failed(Fault { kind: Kind::Status, detail: format!("status {status}") }, end);
+            return self
+                .failed(Fault { kind: Kind::Status, detail: format!("status {status}") }, end);
         }
         let connected = self.connected.unwrap_or(self.begin);
         let ready = self.secured.unwrap_or(connected);
@@ -495,7 +519,11 @@ fn ns(from: Instant, to: Instant) -> u64 {
 
 /// Runs the handshake until TLS is established; returns true if receives have less than the whole
 /// time-out from now on.
-fn handshake(sealed: &mut ClientConnection, socket: &mut Socket, clock: &Clock) -> Result<bool, Fault> {
+fn handshake(
+    sealed: &mut ClientConnection,
+    socket: &mut Socket,
+    clock: &Clock,
+) -> Result<bool, Fault> {
     let mut is_short = false;
     while sealed.is_handshaking() {
         if sealed.wants_write() {
@@ -530,7 +558,10 @@ enum Unasked {
 
 /// Reads the received bytes. They must be there: this does not wait.
 fn unasked(sealed: &mut ClientConnection, socket: &mut Socket) -> Unasked {
-    let read = sealed.read_tls(socket).map_err(|_| ()).and_then(|_| sealed.process_new_packets().map_err(|_| ()));
+    let read = sealed
+        .read_tls(socket)
+        .map_err(|_| ())
+        .and_then(|_| sealed.process_new_packets().map_err(|_| ()));
     match read {
         Ok(state) if state.plaintext_bytes_to_read() > 0 => Unasked::Bytes,
         Ok(state) if !state.peer_has_closed() => Unasked::Nothing,
@@ -563,7 +594,10 @@ fn connect(socket: &Socket, place: &Place) -> io::Result<()> {
         Place::Tcp(address) => SockAddr::from(*address),
         Place::Unix(path) => SockAddr::unix(path)?,
     };
-    let in_progress =
-        |error: &io::Error| rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::INPROGRESS);
-    socket.connect(&address).map_err(|error| if in_progress(&error) { ErrorKind::TimedOut.into() } else { error })
+    let in_progress = |error: &io::Error| {
+        rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::INPROGRESS)
+    };
+    socket
+        .connect(&address)
+        .map_err(|error| if in_progress(&error) { ErrorKind::TimedOut.into() } else { error })
 }

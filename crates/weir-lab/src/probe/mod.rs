@@ -66,7 +66,11 @@ pub enum Next {
 /// Sends requests until the count is reached or `tell` says stop. `tell` is called after each
 /// request, with a finding if it was slow or failed; the lock is held meanwhile, so its holder sees
 /// whole requests only.
-pub fn run(options: &ProbeOptions, summary: &Mutex<Summary>, mut tell: impl FnMut(&Summary, Option<&Finding>) -> Next) {
+pub fn run(
+    options: &ProbeOptions,
+    summary: &Mutex<Summary>,
+    mut tell: impl FnMut(&Summary, Option<&Finding>) -> Next,
+) {
     let mut prober = Prober::new(options.place.clone(), options.timeout, options.tls.clone());
     let [keep, last] = [false, true].map(|is_last| request(options, is_last));
     let begin = Instant::now();
@@ -76,7 +80,8 @@ pub fn run(options: &ProbeOptions, summary: &Mutex<Summary>, mut tell: impl FnMu
         let at = jiff::Timestamp::now();
         let is_new = !prober.is_connected();
         on_connection = if is_new { 1 } else { on_connection + 1 };
-        let is_last = number == options.count || options.close_every.is_some_and(|every| on_connection >= every);
+        let is_last = number == options.count
+            || options.close_every.is_some_and(|every| on_connection >= every);
         let outcome = match &renewed {
             Ok(_) => prober.exchange(if is_last { &last } else { &keep }, is_last),
             Err(detail) => unsent(detail),
@@ -86,7 +91,8 @@ pub fn run(options: &ProbeOptions, summary: &Mutex<Summary>, mut tell: impl FnMu
         found.seconds = begin.elapsed().as_secs_f64();
         found.connections += u64::from(is_made);
         found.renewed += u64::from(renewed == Ok(true));
-        let is_worth_telling = found.record(&outcome, is_new) || matches!(outcome, Outcome::Failed { .. });
+        let is_worth_telling =
+            found.record(&outcome, is_new) || matches!(outcome, Outcome::Failed { .. });
         let finding = is_worth_telling.then_some(Finding { number, at, outcome });
         let next = tell(&found, finding.as_ref());
         drop(found);
@@ -119,9 +125,11 @@ impl Finding {
         let head = format!("{:.3}  #{}", self.at, self.number);
         match &self.outcome {
             Outcome::Answered { times, .. } => {
-                let shown =
-                    |name: &str, ns: Option<u64>| ns.map_or_else(String::new, |ns| format!("{name} {}, ", show_ns(ns)));
-                let connect = shown("connect", times.connect_ns) + &shown("handshake", times.handshake_ns);
+                let shown = |name: &str, ns: Option<u64>| {
+                    ns.map_or_else(String::new, |ns| format!("{name} {}, ", show_ns(ns)))
+                };
+                let connect =
+                    shown("connect", times.connect_ns) + &shown("handshake", times.handshake_ns);
                 format!(
                     "{head}  slow: {}, {connect}first byte {}, body {}: {}",
                     show_ns(times.total_ns()),
@@ -131,7 +139,12 @@ impl Finding {
                 )
             }
             Outcome::Failed { kind, phase, after_ns, detail } => {
-                format!("{head}  failed: {} in {}, after {}: {detail}", kind.name(), phase.name(), show_ns(*after_ns))
+                format!(
+                    "{head}  failed: {} in {}, after {}: {detail}",
+                    kind.name(),
+                    phase.name(),
+                    show_ns(*after_ns)
+                )
             }
         }
     }

@@ -14,7 +14,8 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Number of exact digits of latencies.
 const DIGITS: u8 = 3;
 /// Quantiles that are shown, with their names.
-const QUANTILES: [(f64, &str); 5] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")];
+const QUANTILES: [(f64, &str); 5] =
+    [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")];
 /// The longest bar.
 const BAR_COLUMNS: u64 = 40;
 
@@ -176,12 +177,16 @@ impl Summary {
         );
         if failed > 0 {
             let kinds = Kind::ALL.into_iter().filter(|kind| self.failed_by(*kind) > 0);
-            let kinds: Vec<String> = kinds.map(|kind| format!("{} {}", kind.name(), self.failed_by(kind))).collect();
+            let kinds: Vec<String> =
+                kinds.map(|kind| format!("{} {}", kind.name(), self.failed_by(kind))).collect();
             text += &format!("failed: {}\n", kinds.join(", "));
         }
         text += &format!("{} connections", self.connections);
         if self.renewed > 0 {
-            text += &format!(", {} of them because the server had closed the previous one", self.renewed);
+            text += &format!(
+                ", {} of them because the server had closed the previous one",
+                self.renewed
+            );
         }
         text += "\n";
         if self.first.requests > 0 && self.kept.requests > 0 {
@@ -225,7 +230,9 @@ impl Summary {
         let line = |&(from_ns, to_ns, count): &(u64, u64, u64)| {
             let length = (count * BAR_COLUMNS).div_ceil(most);
             let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
-            format!("{:>7} to {:>7} {count:>width$} {bar}", show_ns(from_ns), show_ns(to_ns)).trim_end().to_owned()
+            format!("{:>7} to {:>7} {count:>width$} {bar}", show_ns(from_ns), show_ns(to_ns))
+                .trim_end()
+                .to_owned()
                 + "\n"
         };
         bins.iter().map(line).collect()
@@ -233,8 +240,10 @@ impl Summary {
 
     /// Returns from, to (exclusive) and count: all between the first that isn't empty and the last.
     fn bins(&self) -> Vec<(u64, u64, u64)> {
-        let edges: Vec<u64> = (0..13).flat_map(|power| [1, 2, 5].map(|step| step * 10_u64.pow(power))).collect();
-        let mut bins: Vec<(u64, u64, u64)> = edges.windows(2).map(|edge| (edge[0], edge[1], 0)).collect();
+        let edges: Vec<u64> =
+            (0..13).flat_map(|power| [1, 2, 5].map(|step| step * 10_u64.pow(power))).collect();
+        let mut bins: Vec<(u64, u64, u64)> =
+            edges.windows(2).map(|edge| (edge[0], edge[1], 0)).collect();
         for step in self.total.iter_recorded() {
             // The lowest value that this step may represent: a value on an edge belongs above it.
             let value = self.total.lowest_equivalent(step.value_iterated_to());
@@ -248,7 +257,8 @@ impl Summary {
 
     /// For programs: one object without a line end. Times are microseconds.
     pub fn json(&self) -> Value {
-        let kinds = Kind::ALL.into_iter().map(|kind| (kind.name().to_owned(), json!(self.failed_by(kind))));
+        let kinds =
+            Kind::ALL.into_iter().map(|kind| (kind.name().to_owned(), json!(self.failed_by(kind))));
         let of = |latencies: &Latencies| {
             let quantile = |at: usize| us(latencies.value_at_quantile(QUANTILES[at].0));
             json!({
@@ -257,9 +267,11 @@ impl Summary {
                 "max_us": quantile(4),
             })
         };
-        let latency = self.phases().map(|(name, latencies)| (name.replace(' ', "_"), of(latencies)));
+        let latency =
+            self.phases().map(|(name, latencies)| (name.replace(' ', "_"), of(latencies)));
         let bins = self.bins().into_iter();
-        let bins = bins.map(|(from, to, count)| json!({"from_us": us(from), "to_us": us(to), "count": count}));
+        let bins = bins
+            .map(|(from, to, count)| json!({"from_us": us(from), "to_us": us(to), "count": count}));
         json!({
             "type": "summary",
             "seconds": self.seconds,
@@ -293,11 +305,19 @@ mod tests {
     use crate::probe::exchange::Phase;
 
     fn answered(connect_ns: Option<u64>, first_byte_ns: u64, body_ns: u64) -> Outcome {
-        Outcome::Answered { status: 200, times: Times { connect_ns, handshake_ns: None, first_byte_ns, body_ns } }
+        Outcome::Answered {
+            status: 200,
+            times: Times { connect_ns, handshake_ns: None, first_byte_ns, body_ns },
+        }
     }
 
     fn failed(kind: Kind) -> Outcome {
-        Outcome::Failed { kind, phase: Phase::Connect, after_ns: 5_000_000_000, detail: String::new() }
+        Outcome::Failed {
+            kind,
+            phase: Phase::Connect,
+            after_ns: 5_000_000_000,
+            detail: String::new(),
+        }
     }
 
     #[test]
@@ -306,7 +326,9 @@ mod tests {
         let mut values = Vec::new();
         let mut value = 12_345_u64;
         for nth in 0..10_000 {
-            value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            value = value
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let total = 1_000 + (value >> 40) * (1 + (value >> 20) % 200);
             summary.record(&answered(Some(400), total - 500, 100), nth % 2 == 0);
             values.push(total);
@@ -321,7 +343,10 @@ mod tests {
             assert!((told / exact - 1.0).abs() < 0.002, "{name}: {told} and {exact}");
         }
         let slow = values.iter().filter(|value| **value > 1_000_000).count() as u64;
-        assert_eq!((summary.requests, summary.answered, summary.slow, summary.failed()), (11_000, 10_000, slow, 1_000));
+        assert_eq!(
+            (summary.requests, summary.answered, summary.slow, summary.failed()),
+            (11_000, 10_000, slow, 1_000)
+        );
         for (from, to, count) in summary.bins() {
             // Values that the histogram can't distinguish from an edge are left out of the
             // comparison.
@@ -341,7 +366,10 @@ mod tests {
             summary.record(&answered(None, ns, 0), false);
         }
         let bins = summary.bins();
-        assert_eq!(bins, [(1_000, 2_000, 2), (2_000, 5_000, 1), (5_000, 10_000, 0), (10_000, 20_000, 1)]);
+        assert_eq!(
+            bins,
+            [(1_000, 2_000, 2), (2_000, 5_000, 1), (5_000, 10_000, 0), (10_000, 20_000, 1)]
+        );
     }
 
     #[test]
@@ -366,10 +394,19 @@ mod tests {
         assert!(text.contains("\non a kept connection: 1 of 1 slow, p99.9"), "{text}");
         assert!(text.contains("\nconnect     50.0 us  50.0 us"), "{text}");
         assert!(text.contains("\n 100 us to  200 us 1 ####"), "{text}");
-        assert!(!text.contains('\x1b') && text.lines().all(|line| line == line.trim_end()), "{text}");
+        assert!(
+            !text.contains('\x1b') && text.lines().all(|line| line == line.trim_end()),
+            "{text}"
+        );
         let json = summary.json();
-        assert_eq!((&json["failures"]["reset"], &json["failures"]["timeout"]), (&json!(1), &json!(0)));
+        assert_eq!(
+            (&json["failures"]["reset"], &json["failures"]["timeout"]),
+            (&json!(1), &json!(0))
+        );
         assert_eq!((&json["first"]["slow"], &json["kept"]["slow"]), (&json!(0), &json!(1)));
-        assert_eq!((&json["latency"]["connect"]["count"], &json["latency"]["total"]["count"]), (&json!(1), &json!(2)));
+        assert_eq!(
+            (&json["latency"]["connect"]["count"], &json["latency"]["total"]["count"]),
+            (&json!(1), &json!(2))
+        );
     }
 }

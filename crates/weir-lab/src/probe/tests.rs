@@ -14,9 +14,13 @@ use super::*;
 use crate::origin::{self, Misbehaviours, OriginHandle, OriginOptions};
 
 fn origin(misbehaviours: &str) -> OriginHandle {
-    let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, io: IoChoice::Epoll };
-    let misbehaviours =
-        if misbehaviours.is_empty() { Misbehaviours::default() } else { misbehaviours.parse().unwrap() };
+    let options =
+        OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, io: IoChoice::Epoll };
+    let misbehaviours = if misbehaviours.is_empty() {
+        Misbehaviours::default()
+    } else {
+        misbehaviours.parse().unwrap()
+    };
     origin::spawn_misbehaving(options, misbehaviours).unwrap()
 }
 
@@ -58,21 +62,31 @@ fn slow(finding: &Finding) -> (u64, Phase) {
 
 #[test]
 fn a_stall_is_found_and_named_with_its_phase() {
-    for (wrong, path, phase) in
-        [("stall=300:every=20", "/", Phase::FirstByte), ("slow-drip=9000:150:every=20", "/?size=20000", Phase::Body)]
-    {
+    for (wrong, path, phase) in [
+        ("stall=300:every=20", "/", Phase::FirstByte),
+        ("slow-drip=9000:150:every=20", "/?size=20000", Phase::Body),
+    ] {
         let origin = origin(wrong);
-        let options = ProbeOptions { threshold: Duration::from_millis(290), ..to(&origin, path, 60) };
+        let options =
+            ProbeOptions { threshold: Duration::from_millis(290), ..to(&origin, path, 60) };
         let (summary, findings) = probe(&options);
-        let expected: Vec<&Finding> = findings.iter().filter(|finding| finding.number % 20 == 0).collect();
+        let expected: Vec<&Finding> =
+            findings.iter().filter(|finding| finding.number % 20 == 0).collect();
         assert_eq!(expected.len(), 3, "{findings:?}");
         for finding in expected {
             let (total_ns, slowest) = slow(finding);
             assert!(total_ns >= 290_000_000 && slowest == phase, "{finding:?}");
-            assert!(finding.text().contains(" slow: ") && finding.text().ends_with(phase.name()), "{}", finding.text());
+            assert!(
+                finding.text().contains(" slow: ") && finding.text().ends_with(phase.name()),
+                "{}",
+                finding.text()
+            );
             assert_eq!(finding.json()["slowest"], phase.name().replace(' ', "_"));
         }
-        assert_eq!((summary.answered, summary.failed(), summary.slow), (60, 0, findings.len() as u64));
+        assert_eq!(
+            (summary.answered, summary.failed(), summary.slow),
+            (60, 0, findings.len() as u64)
+        );
     }
 }
 
@@ -91,20 +105,38 @@ fn failures_are_counted_by_kind_as_the_server_counts_them() {
         let (summary, findings) = probe(&options);
         let misdeeds = origin.stop().unwrap().misbehaved.count(misdeed);
         assert!(misdeeds > 10, "{wrong}");
-        assert_eq!((summary.failed_by(kind), summary.failed()), (misdeeds, misdeeds), "{wrong}: {}", summary.text());
+        assert_eq!(
+            (summary.failed_by(kind), summary.failed()),
+            (misdeeds, misdeeds),
+            "{wrong}: {}",
+            summary.text()
+        );
         assert_eq!(summary.answered, 100 - misdeeds);
-        assert_eq!(summary.json()["latency"]["total"]["count"], 100 - misdeeds, "only answers have a latency");
+        assert_eq!(
+            summary.json()["latency"]["total"]["count"],
+            100 - misdeeds,
+            "only answers have a latency"
+        );
         let failed = |finding: &&Finding| matches!(finding.outcome, Outcome::Failed { kind: k, phase: p, .. } if k == kind && p == phase);
-        assert_eq!(findings.iter().filter(failed).count() as u64, misdeeds, "{wrong}: {findings:?}");
+        assert_eq!(
+            findings.iter().filter(failed).count() as u64,
+            misdeeds,
+            "{wrong}: {findings:?}"
+        );
     }
 }
 
 #[test]
 fn what_never_comes_is_a_timeout_and_not_a_latency() {
     let origin = origin("no-answer:every=3");
-    let (summary, findings) = probe(&ProbeOptions { timeout: Duration::from_millis(300), ..to(&origin, "/", 6) });
+    let (summary, findings) =
+        probe(&ProbeOptions { timeout: Duration::from_millis(300), ..to(&origin, "/", 6) });
     assert_eq!((summary.answered, summary.failed_by(Kind::Timeout)), (4, 2));
-    assert!(findings[0].text().contains("  failed: timeout in first byte, after 3"), "{}", findings[0].text());
+    assert!(
+        findings[0].text().contains("  failed: timeout in first byte, after 3"),
+        "{}",
+        findings[0].text()
+    );
 }
 
 #[test]
@@ -114,7 +146,10 @@ fn a_body_that_drips_beyond_the_time_out_is_given_up_and_the_next_request_has_al
     let options = ProbeOptions { timeout, close_every: None, ..to(&origin, "/?size=100000", 3) };
     let (summary, findings) = probe(&options);
     assert_eq!((summary.answered, summary.failed_by(Kind::Timeout)), (2, 1), "{findings:?}");
-    assert!(matches!(&findings[0].outcome, Outcome::Failed { phase: Phase::Body, after_ns: 400_000_000.., .. }));
+    assert!(matches!(
+        &findings[0].outcome,
+        Outcome::Failed { phase: Phase::Body, after_ns: 400_000_000.., .. }
+    ));
 }
 
 #[test]
@@ -127,10 +162,16 @@ fn nobody_there_is_refused_and_a_full_queue_is_a_timeout_of_connecting() {
     full.listen(0).unwrap();
     let address = full.local_addr().unwrap().as_socket().unwrap();
     let _first = std::net::TcpStream::connect(address).unwrap();
-    let options = ProbeOptions { timeout: Duration::from_millis(200), ..options(Place::Tcp(address), "/", 1) };
+    let options = ProbeOptions {
+        timeout: Duration::from_millis(200),
+        ..options(Place::Tcp(address), "/", 1)
+    };
     let (summary, findings) = probe(&options);
     assert_eq!(summary.failed_by(Kind::Timeout), 1, "{findings:?}");
-    assert!(matches!(findings[0].outcome, Outcome::Failed { phase: Phase::Connect, .. }), "{findings:?}");
+    assert!(
+        matches!(findings[0].outcome, Outcome::Failed { phase: Phase::Connect, .. }),
+        "{findings:?}"
+    );
 }
 
 #[test]
@@ -139,16 +180,29 @@ fn connections_are_used_as_often_as_told_and_renewed_when_the_server_ends_them()
         [("", Some(1), 12), ("", Some(5), 3), ("", None, 1), ("close-after=4", None, 3)]
     {
         let origin = origin(wrong);
-        let (summary, _) = probe(&ProbeOptions { close_every, ..to(&origin, "/?size=70000&chunked=1", 12) });
-        assert_eq!((summary.answered, summary.connections, summary.renewed), (12, connections, 0), "{wrong}");
+        let (summary, _) =
+            probe(&ProbeOptions { close_every, ..to(&origin, "/?size=70000&chunked=1", 12) });
+        assert_eq!(
+            (summary.answered, summary.connections, summary.renewed),
+            (12, connections, 0),
+            "{wrong}"
+        );
         assert_eq!(origin.stop().unwrap().connects, connections);
     }
     let origin = origin("hang-up-after=2");
-    let options = ProbeOptions { close_every: None, pause: Duration::from_millis(20), ..to(&origin, "/", 10) };
+    let options = ProbeOptions {
+        close_every: None,
+        pause: Duration::from_millis(20),
+        ..to(&origin, "/", 10)
+    };
     let (summary, findings) = probe(&options);
     // The end may be on its way when the next request is sent: that request fails, and no other
     // may.
-    assert_eq!((summary.renewed + summary.failed(), summary.answered + summary.failed()), (4, 10), "{findings:?}");
+    assert_eq!(
+        (summary.renewed + summary.failed(), summary.answered + summary.failed()),
+        (4, 10),
+        "{findings:?}"
+    );
 }
 
 #[test]
@@ -163,7 +217,8 @@ fn two_answers_are_no_answer() {
 #[test]
 fn percentiles_are_those_of_the_requests() {
     let origin = origin("");
-    let options = ProbeOptions { threshold: Duration::ZERO, close_every: Some(3), ..to(&origin, "/", 500) };
+    let options =
+        ProbeOptions { threshold: Duration::ZERO, close_every: Some(3), ..to(&origin, "/", 500) };
     let (summary, findings) = probe(&options);
     let mut totals: Vec<u64> = findings.iter().map(|finding| slow(finding).0).collect();
     totals.sort_unstable();
@@ -185,7 +240,9 @@ fn a_unix_socket_is_asked_the_same_way() {
         while asked.windows(4).filter(|bytes| bytes == b"\r\n\r\n").count() < 3 {
             let length = stream.read(&mut piece).unwrap();
             asked.extend_from_slice(&piece[..length]);
-            stream.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Le").unwrap();
+            stream
+                .write_all(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Le")
+                .unwrap();
             stream.write_all(b"ngth: 2\r\n\r\nok").unwrap();
         }
         String::from_utf8(asked).unwrap()
@@ -195,7 +252,8 @@ fn a_unix_socket_is_asked_the_same_way() {
     assert_eq!((summary.answered, summary.connections), (3, 1), "{findings:?}");
     let asked = server.join().unwrap();
     assert!(
-        asked.starts_with("GET /x?y HTTP/1.1\r\nHost: a\r\n") && asked.ends_with("Connection: close\r\n\r\n"),
+        asked.starts_with("GET /x?y HTTP/1.1\r\nHost: a\r\n")
+            && asked.ends_with("Connection: close\r\n\r\n"),
         "{asked}"
     );
     let (summary, _) = probe(&options(Place::Unix(path.clone()), "/", 1));

@@ -12,7 +12,10 @@ use weir_io::IoChoice;
 use weir_tls::Failure;
 
 use super::*;
-use crate::bomb::{self, Behaviour, Class, Connect, Counts, Ending, Handshake, Mix, Plan, Request, Spelling, Summary};
+use crate::bomb::{
+    self, Behaviour, Class, Connect, Counts, Ending, Handshake, Mix, Plan, Request, Spelling,
+    Summary,
+};
 use crate::certificate::{Certificate, KeyKind};
 use crate::origin::{Conduct, OriginHandle, OriginOptions, OriginStats, spawn_with};
 use crate::probe::{self, Kind, Next, Place, ProbeOptions};
@@ -35,7 +38,8 @@ fn what_can_not_be_had_is_refused_with_the_reason() {
     let suite = Some("TLS_AES_128_GCM_SHA256".to_owned());
     let why = refused(&Wishes { suite, version: Some(Version::Tls12), ..anybody() });
     assert!(why.contains("TLS_AES_128_GCM_SHA256 does not work"), "{why}");
-    let why = refused(&Wishes { trust: Trust::File("/nowhere/at.all".into()), ..Wishes::default() });
+    let why =
+        refused(&Wishes { trust: Trust::File("/nowhere/at.all".into()), ..Wishes::default() });
     assert!(why.contains("/nowhere/at.all: No such file"), "{why}");
     let empty = File::with("");
     let why = refused(&Wishes { trust: Trust::File(empty.0.clone()), ..Wishes::default() });
@@ -54,7 +58,8 @@ struct File(std::path::PathBuf);
 
 impl File {
     fn with(text: &str) -> File {
-        let name = format!("weir-lab-tls-{}-{:?}.pem", std::process::id(), std::thread::current().id());
+        let name =
+            format!("weir-lab-tls-{}-{:?}.pem", std::process::id(), std::thread::current().id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, text).unwrap();
         File(path)
@@ -76,7 +81,8 @@ fn certificate(names: &[&str]) -> Certificate {
 fn on_both_drivers(certificate: &Certificate, body: impl Fn(&OriginHandle, IoChoice)) {
     for io in [IoChoice::Epoll, IoChoice::Uring] {
         let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io };
-        let conduct = Conduct { seal: Some(certificate.terms(false).unwrap()), ..Conduct::default() };
+        let conduct =
+            Conduct { seal: Some(certificate.terms(false).unwrap()), ..Conduct::default() };
         match spawn_with(options, conduct) {
             Ok(origin) => body(&origin, io),
             Err(error) if io == IoChoice::Uring => eprintln!("skipped on io_uring: {error}"),
@@ -96,7 +102,8 @@ fn anybody() -> Wishes {
 fn plan(address: SocketAddr, path: &str, io: IoChoice, tls: Option<Caller>) -> Plan {
     let is_tls = tls.is_some();
     let host = address.to_string();
-    let target = Target { address, host, path: path.to_owned(), name: "127.0.0.1".to_owned(), is_tls };
+    let target =
+        Target { address, host, path: path.to_owned(), name: "127.0.0.1".to_owned(), is_tls };
     let request = Request::new(&target.host, path, 1, &Spelling::default()).unwrap();
     let class = Class {
         name: "all".to_owned(),
@@ -156,7 +163,12 @@ fn when_quiet_behind(origin: &OriginHandle, connects: u64) -> OriginStats {
     }
 }
 
-fn probe(address: SocketAddr, tls: Option<Caller>, count: u64, close_every: Option<u64>) -> probe::Summary {
+fn probe(
+    address: SocketAddr,
+    tls: Option<Caller>,
+    count: u64,
+    close_every: Option<u64>,
+) -> probe::Summary {
     let options = ProbeOptions {
         place: Place::Tcp(address),
         host: address.to_string(),
@@ -206,14 +218,18 @@ fn sessions_are_resumed_when_that_is_wanted_and_both_sides_say_how_often() {
             let mut each = plan(origin.local_addr(), "/", io, Some(caller(&wishes)));
             each.classes[0].close_every = Some(1);
             let counts = bomb(&each);
-            let (full, resumed) = (counts.handshakes(Handshake::Full), counts.handshakes(Handshake::Resumed));
+            let (full, resumed) =
+                (counts.handshakes(Handshake::Full), counts.handshakes(Handshake::Resumed));
             // The first connections of each thread have nothing to resume.
             assert!(full >= 2 && resumed > 0, "{full} {resumed}");
             assert_eq!(full + resumed, counts.connects(Connect::Established));
             let stats = when_quiet_behind(origin, before.connects + full + resumed);
             let since = stats.since(before);
             // Handshakes that the end of the run cut off may be complete for one side only.
-            assert!(since.handshakes + since.handshakes_failed >= full + resumed, "{since:?} {resumed}");
+            assert!(
+                since.handshakes + since.handshakes_failed >= full + resumed,
+                "{since:?} {resumed}"
+            );
             assert!(since.resumed.abs_diff(resumed) <= 4, "{since:?} {resumed}");
             before = stats;
             let summary = probe(origin.local_addr(), Some(caller(&wishes)), 10, Some(2));
@@ -260,7 +276,8 @@ fn whom_nobody_trusts_is_refused() {
         let bad = bomb(&plan(origin.local_addr(), "/", io, Some(trusting(&other))));
         assert_eq!((bad.answered(), bad.connects(Connect::Established)), (0, 0));
         assert!(
-            bad.connects(Connect::NoTls) >= 40 && bad.handshakes(Handshake::Failed(Failure::UnknownCa)) >= 40,
+            bad.connects(Connect::NoTls) >= 40
+                && bad.handshakes(Handshake::Failed(Failure::UnknownCa)) >= 40,
             "{:?}",
             bad.document()
         );
@@ -274,7 +291,10 @@ fn whom_nobody_trusts_is_refused() {
             "the name is another: {:?}",
             bad.document()
         );
-        assert_eq!(probe(origin.local_addr(), Some(trusting(&elsewhere)), 3, Some(1)).failed_by(Kind::Tls), 3);
+        assert_eq!(
+            probe(origin.local_addr(), Some(trusting(&elsewhere)), 3, Some(1)).failed_by(Kind::Tls),
+            3
+        );
     });
 }
 
@@ -313,10 +333,19 @@ fn handshakes_that_fail_are_counted_by_why() {
             (one.threads, one.own, one.classes[0].connections) = (1, 0..1, 1);
             let counts = bomb(&one);
             server.join().unwrap();
-            assert_eq!(counts.handshakes(Handshake::Failed(why)), 40, "{why:?}: {:?}", counts.document());
+            assert_eq!(
+                counts.handshakes(Handshake::Failed(why)),
+                40,
+                "{why:?}: {:?}",
+                counts.document()
+            );
             assert_eq!(counts.connects(Connect::NoTls), 40);
             let (address, server) = self::server(2, act);
-            assert_eq!(probe(address, Some(caller(&anybody())), 2, Some(1)).failed_by(Kind::Tls), 2, "{why:?}");
+            assert_eq!(
+                probe(address, Some(caller(&anybody())), 2, Some(1)).failed_by(Kind::Tls),
+                2,
+                "{why:?}"
+            );
             server.join().unwrap();
         }
     }

@@ -54,8 +54,11 @@ impl Bits {
     /// All members, lowest first.
     pub(crate) fn members(&self) -> impl Iterator<Item = usize> {
         let of_word = |(at, word): (usize, &u64)| {
-            let rests = std::iter::successors(Some(*word), |rest| Some(rest & rest.wrapping_sub(1)));
-            rests.take_while(|rest| *rest != 0).map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+            let rests =
+                std::iter::successors(Some(*word), |rest| Some(rest & rest.wrapping_sub(1)));
+            rests
+                .take_while(|rest| *rest != 0)
+                .map(move |rest| at * 64 + rest.trailing_zeros() as usize)
         };
         self.words.iter().enumerate().flat_map(of_word)
     }

@@ -55,7 +55,10 @@ impl Coding {
     /// The coding with this name, in any case (RFC 9110 §8.4.1; §8.4.1.3: `x-gzip` is gzip).
     pub(crate) fn of(name: &[u8]) -> Option<Coding> {
         let is = |coding: &Coding| name.eq_ignore_ascii_case(coding.word().as_bytes());
-        Coding::ALL.into_iter().find(is).or_else(|| name.eq_ignore_ascii_case(b"x-gzip").then_some(Coding::Gzip))
+        Coding::ALL
+            .into_iter()
+            .find(is)
+            .or_else(|| name.eq_ignore_ascii_case(b"x-gzip").then_some(Coding::Gzip))
     }
 }
 
@@ -88,7 +91,8 @@ pub(crate) struct Shape {
 impl Shape {
     /// The shape for a message of this length in bytes, as far as it is known.
     pub(crate) fn new(coding: Coding, level: u32, length: Option<u64>) -> Shape {
-        let needed = length.map_or(WINDOW_BITS, |length| u64::BITS - length.saturating_sub(1).leading_zeros());
+        let needed = length
+            .map_or(WINDOW_BITS, |length| u64::BITS - length.saturating_sub(1).leading_zeros());
         let least = match (coding, level) {
             // From this level on a smaller window makes br choose tables of 33 MiB; below it a
             // smaller window makes no table smaller.
@@ -136,7 +140,11 @@ impl Shape {
     /// The settings for the context of zstd.
     fn parameters(self) -> [CParameter; 3] {
         let (chain, hash) = self.tables();
-        [CParameter::WindowLog(self.window_bits), CParameter::ChainLog(chain), CParameter::HashLog(hash)]
+        [
+            CParameter::WindowLog(self.window_bits),
+            CParameter::ChainLog(chain),
+            CParameter::HashLog(hash),
+        ]
     }
 }
 
@@ -146,17 +154,26 @@ impl Encoder {
         let Shape { coding, level, window_bits } = shape;
         let by = match coding {
             Coding::Zstd => {
-                let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), level.cast_signed()).ok()?;
-                shape.parameters().into_iter().try_for_each(|parameter| encoder.set_parameter(parameter)).ok()?;
+                let mut encoder =
+                    zstd::stream::write::Encoder::new(Vec::new(), level.cast_signed()).ok()?;
+                shape
+                    .parameters()
+                    .into_iter()
+                    .try_for_each(|parameter| encoder.set_parameter(parameter))
+                    .ok()?;
                 By::Zstd(Box::new(encoder))
             }
             Coding::Br => {
-                let writer = brotli::CompressorWriter::new(Vec::new(), BR_BUFFER_BYTES, level, window_bits);
+                let writer =
+                    brotli::CompressorWriter::new(Vec::new(), BR_BUFFER_BYTES, level, window_bits);
                 By::Br(Box::new(writer))
             }
             Coding::Gzip => {
                 let level = flate2::Compression::new(level);
-                By::Gzip(Box::new(flate2::write::DeflateEncoder::new(GZIP_HEAD.to_vec(), level)), Crc::new())
+                By::Gzip(
+                    Box::new(flate2::write::DeflateEncoder::new(GZIP_HEAD.to_vec(), level)),
+                    Crc::new(),
+                )
             }
         };
         Some(Encoder { shape, by })
@@ -359,7 +376,8 @@ mod tests {
     /// More than fits into one block of any coding.
     #[test]
     fn much_goes_on_without_its_encoder() {
-        let content: Vec<u8> = (0..300_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let content: Vec<u8> =
+            (0..300_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for coding in Coding::ALL {
             for length in [None, Some(1000)] {
                 let mut encoder = Encoder::new(Shape::new(coding, 3, length)).unwrap();
@@ -368,7 +386,11 @@ mod tests {
                 out.extend(rest);
                 out.extend(stored.write(&content).unwrap());
                 out.extend(stored.finish().unwrap());
-                assert_eq!(decode(coding, &out), ([b"first", &content[..]].concat(), true), "{coding:?}");
+                assert_eq!(
+                    decode(coding, &out),
+                    ([b"first", &content[..]].concat(), true),
+                    "{coding:?}"
+                );
             }
         }
     }
@@ -388,9 +410,17 @@ mod tests {
                 let mut out = vec![0; content.len()];
                 let mut to = zstd::zstd_safe::OutBuffer::around(&mut out[..]);
                 let length = length.map_or(content.len(), |length| length as usize);
-                context.compress_stream(&mut to, &mut zstd::zstd_safe::InBuffer::around(&content[..length])).unwrap();
+                context
+                    .compress_stream(
+                        &mut to,
+                        &mut zstd::zstd_safe::InBuffer::around(&content[..length]),
+                    )
+                    .unwrap();
                 let (held, said) = (context.sizeof() as u64, shape.bytes());
-                assert!(held <= said && said <= held * 2 + (64 << 10), "{shape:?}: {said} are said, {held} held");
+                assert!(
+                    held <= said && said <= held * 2 + (64 << 10),
+                    "{shape:?}: {said} are said, {held} held"
+                );
             }
         }
     }
@@ -409,11 +439,20 @@ mod tests {
             (Coding::Br, 6, Some(1000), 17),
             (Coding::Br, 6, None, 18),
         ] {
-            assert_eq!(Shape::new(coding, level, length).window_bits, bits, "{coding:?} {level} {length:?}");
+            assert_eq!(
+                Shape::new(coding, level, length).window_bits,
+                bits,
+                "{coding:?} {level} {length:?}"
+            );
         }
         let bytes = |coding, level, length| Shape::new(coding, level, length).bytes();
-        assert!(bytes(Coding::Zstd, 9, None) < 5 << 20 && bytes(Coding::Zstd, 9, Some(2000)) < 128 << 10);
-        assert!(bytes(Coding::Br, 6, None) < 4 << 20 && bytes(Coding::Br, 0, Some(2000)) < 30 << 10);
+        assert!(
+            bytes(Coding::Zstd, 9, None) < 5 << 20
+                && bytes(Coding::Zstd, 9, Some(2000)) < 128 << 10
+        );
+        assert!(
+            bytes(Coding::Br, 6, None) < 4 << 20 && bytes(Coding::Br, 0, Some(2000)) < 30 << 10
+        );
     }
 
     #[test]
@@ -421,6 +460,9 @@ mod tests {
         for coding in Coding::ALL {
             assert_eq!(Coding::of(coding.word().to_ascii_uppercase().as_bytes()), Some(coding));
         }
-        assert_eq!((Coding::of(b"X-GZip"), Coding::of(b"deflate"), Coding::of(b"")), (Some(Coding::Gzip), None, None));
+        assert_eq!(
+            (Coding::of(b"X-GZip"), Coding::of(b"deflate"), Coding::of(b"")),
+            (Some(Coding::Gzip), None, None)
+        );
     }
 }

@@ -49,7 +49,10 @@ mod tests {
         for at in 0..Scale::<STEP_BITS>::buckets(value_bits) {
             let (first, width) = (Scale::<STEP_BITS>::first(at), Scale::<STEP_BITS>::width(at));
             assert_eq!(first, next);
-            assert_eq!((Scale::<STEP_BITS>::bucket(first), Scale::<STEP_BITS>::bucket(first + width - 1)), (at, at));
+            assert_eq!(
+                (Scale::<STEP_BITS>::bucket(first), Scale::<STEP_BITS>::bucket(first + width - 1)),
+                (at, at)
+            );
             assert!(width == 1 || width << STEP_BITS <= first);
             next = first + width;
         }

@@ -130,7 +130,11 @@ impl Output {
     /// Takes the next bytes to send, at most about [`TAKE_BYTES_MAX`].
     pub fn take(&mut self) -> Option<Out> {
         let Some(chunks) = self.chunks.as_mut() else {
-            return if self.tail.is_empty() { None } else { Some(Out::Owned(std::mem::take(&mut self.tail))) };
+            return if self.tail.is_empty() {
+                None
+            } else {
+                Some(Out::Owned(std::mem::take(&mut self.tail)))
+            };
         };
         let mut list = Vec::with_capacity(chunks.list.len().min(TAKE_SLICES_MAX) + 1);
         let mut taken = 0;
@@ -139,7 +143,8 @@ impl Output {
             if room == 0 || list.len() == TAKE_SLICES_MAX {
                 break;
             }
-            let piece = if bytes.len() > room { bytes.split_to(room) } else { chunks.list.pop_front()? };
+            let piece =
+                if bytes.len() > room { bytes.split_to(room) } else { chunks.list.pop_front()? };
             taken += piece.len();
             chunks.bytes -= piece.len();
             list.push(piece);
@@ -215,7 +220,10 @@ impl Spare {
 
     /// Keeps a buffer for later, or frees it.
     pub fn give(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() != 0 && buffer.capacity() <= SPARE_BYTES_MAX && self.list.len() < SPARE_MAX {
+        if buffer.capacity() != 0
+            && buffer.capacity() <= SPARE_BYTES_MAX
+            && self.list.len() < SPARE_MAX
+        {
             buffer.clear();
             self.list.push(buffer);
         }

@@ -82,10 +82,16 @@ mod tests {
         assert_eq!(table.get_mut(ClientKey::new(4)), None);
         table.get_or_default(first).push(0);
         table.get_or_default(second).push(4);
-        assert_eq!(table.iter().map(|(key, row)| (key.number(), row.len())).collect::<Vec<_>>(), [(0, 1), (3, 2)]);
+        assert_eq!(
+            table.iter().map(|(key, row)| (key.number(), row.len())).collect::<Vec<_>>(),
+            [(0, 1), (3, 2)]
+        );
         assert_eq!((table.take(second), table.take(second)), (Some(vec![3, 4]), None));
         table.put(ClientKey::new(7), vec![7]);
         table.put(first, vec![1]);
-        assert_eq!((table.take(ClientKey::new(7)), table.take(first)), (Some(vec![7]), Some(vec![1])));
+        assert_eq!(
+            (table.take(ClientKey::new(7)), table.take(first)),
+            (Some(vec![7]), Some(vec![1]))
+        );
     }
 }

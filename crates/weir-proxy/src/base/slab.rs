@@ -50,7 +50,8 @@ impl<K: Key, T> Slab<K, T> {
 
     fn grow(&mut self) -> K {
         let first = (self.chunks.len() * CHUNK) as u32;
-        let slots: Box<[Slot<T>]> = (0..CHUNK).map(|_| Slot { generation: 0, occupant: None }).collect();
+        let slots: Box<[Slot<T>]> =
+            (0..CHUNK).map(|_| Slot { generation: 0, occupant: None }).collect();
         self.chunks.extend(slots.try_into());
         self.free.extend((first + 1..first + CHUNK as u32).rev().map(K::new));
         K::new(first)

@@ -153,8 +153,14 @@ mod tests {
         let mut members = Members::new(ServerIndex::new(2));
         members.push(ServerIndex::new(0));
         assert_eq!(members.iter().map(|key| table[key]).collect::<String>(), "ca");
-        assert_eq!((members.len(), members.first(), members.at(1)), (2, ServerIndex::new(2), ServerIndex::new(0)));
+        assert_eq!(
+            (members.len(), members.first(), members.at(1)),
+            (2, ServerIndex::new(2), ServerIndex::new(0))
+        );
         table[ServerIndex::new(1)] = 'x';
-        assert_eq!((table.get(ServerIndex::new(1)), table.get(ServerIndex::new(3))), (Some(&'x'), None));
+        assert_eq!(
+            (table.get(ServerIndex::new(1)), table.get(ServerIndex::new(3))),
+            (Some(&'x'), None)
+        );
     }
 }

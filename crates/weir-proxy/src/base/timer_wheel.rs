@@ -163,7 +163,9 @@ mod tests {
     #[test]
     fn never_early_and_at_most_a_tick_late() {
         for start_us in [0, 1, 123_456_789, u64::from(u32::MAX) * 1000] {
-            for delay_us in [0, 1, TICK_US, 64 * TICK_US, 4096 * TICK_US - 1, 75_000_000, 3_600_000_000] {
+            for delay_us in
+                [0, 1, TICK_US, 64 * TICK_US, 4096 * TICK_US - 1, 75_000_000, 3_600_000_000]
+            {
                 let due_us = start_us + delay_us;
                 let mut wheel = Wheel::new(start_us);
                 wheel.insert(7, due_us);

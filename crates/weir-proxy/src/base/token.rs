@@ -181,7 +181,10 @@ mod tests {
     }
 
     fn probe(server: u32, generation: u32) -> Token {
-        Token::Probe { server: ServerIndex::new(server), generation: ShortGeneration::of(generation) }
+        Token::Probe {
+            server: ServerIndex::new(server),
+            generation: ShortGeneration::of(generation),
+        }
     }
 
     fn flow(number: u32, generation: u32) -> Token {
@@ -247,11 +250,22 @@ mod tests {
 
     #[test]
     fn those_of_servers_are_upstream() {
-        assert!([conn(0, 0), probe(0, 0)].into_iter().all(|token| Token::is_upstream(token.pack())));
-        assert!(!Token::is_upstream(client(0, 0).pack()) && !Token::is_upstream(Token::Listener { index: 0 }.pack()));
+        assert!(
+            [conn(0, 0), probe(0, 0)].into_iter().all(|token| Token::is_upstream(token.pack()))
+        );
+        assert!(
+            !Token::is_upstream(client(0, 0).pack())
+                && !Token::is_upstream(Token::Listener { index: 0 }.pack())
+        );
         assert!(!Token::is_upstream(0) && !Token::is_upstream(flow_server(0, 0).pack()));
-        assert!([flow(0, 0), flow_server(3, 1)].into_iter().all(|token| Token::is_flow(token.pack())));
-        assert!(![conn(0, 0), client(0, 0), probe(1, 1)].into_iter().any(|token| Token::is_flow(token.pack())));
+        assert!(
+            [flow(0, 0), flow_server(3, 1)].into_iter().all(|token| Token::is_flow(token.pack()))
+        );
+        assert!(
+            ![conn(0, 0), client(0, 0), probe(1, 1)]
+                .into_iter()
+                .any(|token| Token::is_flow(token.pack()))
+        );
     }
 
     proptest! {

@@ -86,7 +86,11 @@ fn admit(clients: &mut Clients, peer: IpAddr, cx: &Context) -> Result<Option<Pla
 ///
 /// # Errors
 /// It is not wanted.
-pub(crate) fn admit_flow(clients: &mut Clients, peer: IpAddr, cx: &Context) -> Result<Option<Place>, Unwanted> {
+pub(crate) fn admit_flow(
+    clients: &mut Clients,
+    peer: IpAddr,
+    cx: &Context,
+) -> Result<Option<Place>, Unwanted> {
     let open = admit(clients, peer, cx)?;
     if is_crowded(&clients.answers.conns, cx) {
         cx.counters.connections_refused.add(1);

@@ -56,7 +56,10 @@ impl Connections {
     /// The state of an exchange.
     pub(super) fn standing(&self, slot: ExchangeKey) -> Standing {
         let exchange = self.exchange(slot);
-        Standing { phase: exchange.phase(), is_tunnel: self.at(exchange.conn).reading() == Reading::Tunnel }
+        Standing {
+            phase: exchange.phase(),
+            is_tunnel: self.at(exchange.conn).reading() == Reading::Tunnel,
+        }
     }
 
     /// The facts that a record needs when the current exchange of a connection ends.
@@ -96,7 +99,8 @@ impl Ending {
     /// because of them.
     fn keep_glitches(&self, record: &mut Record) {
         record.glitches = self.glitches;
-        record.last_because = if self.is_last_by_glitches { ClientEnd::Glitches.into() } else { Blame::default() };
+        record.last_because =
+            if self.is_last_by_glitches { ClientEnd::Glitches.into() } else { Blame::default() };
     }
 }
 
@@ -302,7 +306,13 @@ impl Records {
     }
 
     /// Weir made the response itself; its head has this many bytes.
-    pub(super) fn made_here(&mut self, slot: ExchangeKey, status: u16, head_bytes: usize, cx: &Context) {
+    pub(super) fn made_here(
+        &mut self,
+        slot: ExchangeKey,
+        status: u16,
+        head_bytes: usize,
+        cx: &Context,
+    ) {
         if let Some(record) = self.of(slot) {
             record.status = status;
             record.head_bytes += head_bytes as u64;
@@ -311,7 +321,12 @@ impl Records {
     }
 
     /// Why the exchange will not be completed.
-    pub(super) fn blame(&mut self, slot: ExchangeKey, cause: Cause, standing: impl FnOnce() -> Standing) {
+    pub(super) fn blame(
+        &mut self,
+        slot: ExchangeKey,
+        cause: Cause,
+        standing: impl FnOnce() -> Standing,
+    ) {
         if let Some(record) = self.of(slot) {
             let stage = standing().stage(record, cause.stage());
             record.blame(cause.into(), stage);
@@ -328,7 +343,12 @@ impl Records {
 
     /// The first response of a connection is complete, and all of it is in the connection's output.
     #[inline]
-    pub(super) fn complete(&mut self, index: ClientKey, ending: impl FnOnce() -> Ending, cx: &Context) {
+    pub(super) fn complete(
+        &mut self,
+        index: ClientKey,
+        ending: impl FnOnce() -> Ending,
+        cx: &Context,
+    ) {
         let Some(access) = &mut self.access else { return };
         let ending = ending();
         if let Some(record) = access.record(ending.slot) {

@@ -95,7 +95,14 @@ impl Answers {
 
     /// Answers with an error after everything requested before, and closes. `bytes` is the part of
     /// the request received since `since_us`.
-    pub(super) fn refuse(&mut self, index: ClientKey, cause: Cause, bytes: &[u8], since_us: u64, cx: &mut Context) {
+    pub(super) fn refuse(
+        &mut self,
+        index: ClientKey,
+        cause: Cause,
+        bytes: &[u8],
+        since_us: u64,
+        cx: &mut Context,
+    ) {
         let conn = self.conns.at_mut(index);
         conn.flags.unread = true;
         conn.read_as(Reading::Closing);
@@ -124,7 +131,12 @@ impl Answers {
 
     /// Handles an interim response: 102 and 103 pass to clients that can read them, 100 to a client
     /// that waits for it.
-    pub(super) fn answer_interim(&mut self, slot: ExchangeKey, parts: &ReplyParts<'_>, cx: &mut Context) {
+    pub(super) fn answer_interim(
+        &mut self,
+        slot: ExchangeKey,
+        parts: &ReplyParts<'_>,
+        cx: &mut Context,
+    ) {
         if parts.status == 100 {
             return go_on_with_body(self, slot, cx);
         }
@@ -141,7 +153,13 @@ impl Answers {
     }
 
     /// Handles the head of the final response, whatever the cache does with it.
-    pub(super) fn answer_begin(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
+    pub(super) fn answer_begin(
+        &mut self,
+        slot: ExchangeKey,
+        source: Source,
+        head: &AnswerHead<'_>,
+        cx: &mut Context,
+    ) {
         let status = head.parts.status;
         cx.counters.answer(status);
         if let Some(guard) = &mut self.conns.guard {
@@ -160,16 +178,28 @@ impl Answers {
         // Requests behind it get their responses before the connection is closed.
         exchange.want.close |= goes && codec.newest() == Some(slot);
         let has_trailers = exchange.want.trailers && head.body == ReplyBody::Chunked;
-        let head = &AnswerHead { parts: if has_trailers { head.parts.announcing() } else { head.parts }, ..*head };
+        let head = &AnswerHead {
+            parts: if has_trailers { head.parts.announcing() } else { head.parts },
+            ..*head
+        };
         let ruled = exchange.ruled.take();
         let begun = match &ruled {
             None => codec.begin(slot, exchange, head, &additions, &mut cx.spare),
             Some(ruled) => {
                 let (is_head, counters) = (exchange.want.head, &cx.counters);
                 let encoders = (&mut self.encoders, client, cx.plan.client.compress_bytes_max);
-                let write = |head: &AnswerHead<'_>| codec.begin(slot, exchange, head, &additions, &mut cx.spare);
+                let write = |head: &AnswerHead<'_>| {
+                    codec.begin(slot, exchange, head, &additions, &mut cx.spare)
+                };
                 let (begun, compressing) = ruled.with_answer(&head.parts, |parts| {
-                    compressing::begin(ruled, &AnswerHead { parts, ..*head }, is_head, encoders, counters, write)
+                    compressing::begin(
+                        ruled,
+                        &AnswerHead { parts, ..*head },
+                        is_head,
+                        encoders,
+                        counters,
+                        write,
+                    )
                 });
                 exchange.compressing = compressing.map(|compressing| compressing.at(cx.now_us));
                 begun
@@ -213,14 +243,26 @@ impl Answers {
     }
 
     /// The connection for a CONNECT is ready: the two are one tunnel (RFC 9110 §9.3.6).
-    pub(super) fn answer_connect(&mut self, slot: ExchangeKey, server_conn: ConnId, cx: &mut Context) {
+    pub(super) fn answer_connect(
+        &mut self,
+        slot: ExchangeKey,
+        server_conn: ConnId,
+        cx: &mut Context,
+    ) {
         let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.connected(slot, exchange, &mut cx.spare);
         self.join_tunnel(slot, server_conn, 200, bytes, cx);
     }
 
     /// Begins a tunnel behind the head of its response, which has this many bytes.
-    fn join_tunnel(&mut self, slot: ExchangeKey, server_conn: ConnId, status: u16, bytes: usize, cx: &mut Context) {
+    fn join_tunnel(
+        &mut self,
+        slot: ExchangeKey,
+        server_conn: ConnId,
+        status: u16,
+        bytes: usize,
+        cx: &mut Context,
+    ) {
         self.release(slot);
         cx.counters.answer(status);
         cx.counters.tunnels.add(1);
@@ -245,14 +287,23 @@ impl Answers {
     }
 
     /// Handles a piece of the response body. Returns whether its source has to stop.
-    pub(super) fn answer_body(&mut self, slot: ExchangeKey, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
+    pub(super) fn answer_body(
+        &mut self,
+        slot: ExchangeKey,
+        piece: Piece<'_>,
+        cx: &mut Context,
+    ) -> Option<Stop> {
         if piece.is_empty() {
             return None;
         }
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.await_more(cx.now_us);
         let is_coded = exchange.compressing.is_some();
-        let piece = if is_coded { compressing::encode(&mut codec, slot, exchange, piece, cx) } else { piece };
+        let piece = if is_coded {
+            compressing::encode(&mut codec, slot, exchange, piece, cx)
+        } else {
+            piece
+        };
         if !piece.is_empty() {
             codec.body(slot, exchange, piece, &mut cx.spare);
         }
@@ -267,7 +318,8 @@ impl Answers {
         }
         let (leaves, reserved) = (conn.codec.leaves(slot), conn.reserved());
         // The first response must not wait for the later ones, which wait for it.
-        let load = if leaves { unsent_first(&self.conns, index) } else { unsent(&self.conns, index) };
+        let load =
+            if leaves { unsent_first(&self.conns, index) } else { unsent(&self.conns, index) };
         let stop = server_conn
             .filter(|_| load >= high_bytes && load > reserved)
             .map(|server_conn| stalls::stop_source(&mut self.conns, slot, server_conn, cx));
@@ -277,7 +329,12 @@ impl Answers {
     }
 
     /// The response is complete.
-    pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
+    pub(super) fn answer_end(
+        &mut self,
+        slot: ExchangeKey,
+        trailers: Trailers<'_>,
+        cx: &mut Context,
+    ) {
         match self.conns.exchange_mut(slot).compressing.take() {
             None => self.answer_ends(slot, trailers, cx),
             Some(compressing) => self.end_compressed(slot, compressing, trailers, cx),
@@ -285,7 +342,12 @@ impl Answers {
     }
 
     /// The codec has all of the response.
-    pub(super) fn answer_ends(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
+    pub(super) fn answer_ends(
+        &mut self,
+        slot: ExchangeKey,
+        trailers: Trailers<'_>,
+        cx: &mut Context,
+    ) {
         self.records.ended(slot, cx);
         self.release(slot);
         let (mut codec, exchange) = self.conns.codec(slot);
@@ -349,10 +411,13 @@ impl Answers {
         let mut fields = vec![SERVER, (TEXT.0, media_type)];
         fields.extend(seconds.iter().map(|seconds| (&b"Retry-After"[..], seconds.as_bytes())));
         fields.extend(proxy_fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
-        fields.extend(challenge.iter().map(|challenge| (&b"WWW-Authenticate"[..], challenge.as_bytes())));
+        fields.extend(
+            challenge.iter().map(|challenge| (&b"WWW-Authenticate"[..], challenge.as_bytes())),
+        );
         fields.extend((status == 405).then_some(ALLOW));
         let text = weir_http::error_text(status, cause.word());
-        let content = page.as_ref().map_or(Piece::Borrowed(&text), |page| Piece::Kept(page.content.clone()));
+        let content =
+            page.as_ref().map_or(Piece::Borrowed(&text), |page| Piece::Kept(page.content.clone()));
         self.answer_here(slot, status, &fields, content, cx);
     }
 
@@ -370,15 +435,36 @@ impl Answers {
             Local::Pac => {
                 let pac = cx.plan.forward.as_ref().and_then(|forward| forward.pac.clone());
                 let Some(pac) = pac else { return self.fail_exchange(slot, Cause::NoPac, cx) };
-                self.answer_here(slot, 200, &[SERVER, (b"Content-Type", PAC_TYPE)], Piece::Kept(pac), cx);
+                self.answer_here(
+                    slot,
+                    200,
+                    &[SERVER, (b"Content-Type", PAC_TYPE)],
+                    Piece::Kept(pac),
+                    cx,
+                );
             }
             Local::Redirect(status, to) => {
-                self.answer_here(slot, status, &[SERVER, (b"Location", &to)], Piece::Borrowed(b""), cx);
+                self.answer_here(
+                    slot,
+                    status,
+                    &[SERVER, (b"Location", &to)],
+                    Piece::Borrowed(b""),
+                    cx,
+                );
             }
             Local::Fixed(fixed) => {
-                let media_type = fixed.media_type.as_deref().map(|media_type| (&b"Content-Type"[..], media_type));
+                let media_type = fixed
+                    .media_type
+                    .as_deref()
+                    .map(|media_type| (&b"Content-Type"[..], media_type));
                 let fields: Vec<_> = std::iter::once(SERVER).chain(media_type).collect();
-                self.answer_here(slot, fixed.status, &fields, Piece::Kept(fixed.content.clone()), cx);
+                self.answer_here(
+                    slot,
+                    fixed.status,
+                    &fields,
+                    Piece::Kept(fixed.content.clone()),
+                    cx,
+                );
             }
         }
     }
@@ -434,7 +520,8 @@ impl Answers {
             return fetched::fail(self, slot, cause, cause.retry_after_s(), cx);
         }
         fetch::on_dropped(self, slot, true, cx);
-        let has_begun = matches!(self.conns.exchange(slot).phase(), Phase::Answering | Phase::Encoding);
+        let has_begun =
+            matches!(self.conns.exchange(slot).phase(), Phase::Answering | Phase::Encoding);
         if has_begun && !self.forget_beginning(slot, cx) {
             self.count_refusal(slot, cause, cx);
             self.records.blame(slot, cause, || self.conns.standing(slot));

@@ -82,7 +82,9 @@ impl Asks {
     ) {
         let mut upstream = upstream;
         // Chains of fall-backs are finite.
-        while let Some(next) = self.forward_to(answers, slot, upstream, head, fields, bytes, body, upload, to, cx) {
+        while let Some(next) =
+            self.forward_to(answers, slot, upstream, head, fields, bytes, body, upload, to, cx)
+        {
             cx.counters.fallbacks.add(1);
             note_elsewhere(&mut answers.conns, slot);
             upstream = next;
@@ -111,8 +113,17 @@ impl Asks {
         let anywhere = destination_name(&answers.conns, conn, upstream, head, cx);
         let mut ruled = answers.conns.exchange_mut(slot).ruled.take();
         let rules = ruled.as_deref();
-        let request =
-            Outgoing::new(&plan.client, upstream_plan, anywhere.as_deref(), head, fields, bytes, body, upload, rules);
+        let request = Outgoing::new(
+            &plan.client,
+            upstream_plan,
+            anywhere.as_deref(),
+            head,
+            fields,
+            bytes,
+            body,
+            upload,
+            rules,
+        );
         let client = answers.conns.at(conn);
         let (peer, traits) = (client.peer, request.traits());
         let sealed = client_scheme(peer, client.flags.sealed, fields, bytes, &plan.client).sealed;
@@ -120,7 +131,12 @@ impl Asks {
         let verdict = verdict_of(upstream, upstream_plan, &request, traits, from, to, cx);
         if let Verdict::Refused { left_us } = verdict {
             answers.conns.exchange_mut(slot).ruled = ruled;
-            answers.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
+            answers.fail_exchange_for(
+                slot,
+                Cause::Suspect,
+                Some(left_us.div_ceil(1_000_000) as u32),
+                cx,
+            );
             return None;
         }
         let mut ask = self.begin_asking(answers, slot, upstream, traits, cx);
@@ -131,17 +147,20 @@ impl Asks {
         }
         if let Some(sticky) = &upstream_plan.sticky {
             ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
-            ask.traits = ask.traits.with(RequestFlags::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
+            ask.traits =
+                ask.traits.with(RequestFlags::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
         let whose = whose(upstream_plan, answers.conns.at(conn), fields, bytes, &plan.client);
         let private = private_of(&mut answers.conns, slot, upstream, whose, cx);
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
         let from = From { peer, sealed, shown: answers.conns.at(conn).shown.as_deref() };
-        let may_be_refused = ask.traits.has(RequestFlags::PIPELINABLE) && request.may_be_refused(from, &echo);
+        let may_be_refused =
+            ask.traits.has(RequestFlags::PIPELINABLE) && request.may_be_refused(from, &echo);
         ask.traits = ask.traits.with(RequestFlags::ALONE, may_be_refused);
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
-        let may_leave = upstream_plan.fallback().is_some() && !isolated && !ask.traits.has(RequestFlags::BOUND);
+        let may_leave =
+            upstream_plan.fallback().is_some() && !isolated && !ask.traits.has(RequestFlags::BOUND);
         let refused = if let Asked::Refused(cause) = asked { Some(cause) } else { None };
         let next = refused.filter(|_| may_leave).and_then(|cause| fallback(upstream, cause, cx));
         let exchange = answers.conns.exchange_mut(slot);
@@ -221,7 +240,13 @@ fn verdict_of(
         return Verdict::Free;
     }
     let whole = !traits.has(RequestFlags::PIECEMEAL);
-    to.verdict(upstream, request.lines(), whole, |out| request.write(out, from, &Default::default()), cx)
+    to.verdict(
+        upstream,
+        request.lines(),
+        whole,
+        |out| request.write(out, from, &Default::default()),
+        cx,
+    )
 }
 
 /// Returns the name of a request's destination if the request does not name one itself (HTTP/1.0).
@@ -272,13 +297,22 @@ fn original<'a>(
     upstream: usize,
     cx: &Context,
 ) -> Option<&'a Arc<Destination>> {
-    conns.destinations.get(client).and_then(Original::to).filter(|_| cx.plan.upstreams[upstream].is_destination())
+    conns
+        .destinations
+        .get(client)
+        .and_then(Original::to)
+        .filter(|_| cx.plan.upstreams[upstream].is_destination())
 }
 
 /// Returns whether an upstream leads to the address that the client of a request connected to, and
 /// that is this machine.
 #[inline]
-pub(super) fn leads_home(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &mut Context) -> bool {
+pub(super) fn leads_home(
+    conns: &mut Connections,
+    slot: ExchangeKey,
+    upstream: usize,
+    cx: &mut Context,
+) -> bool {
     cx.has_private && cx.plan.upstreams[upstream].is_destination() && is_own(conns, slot, cx)
 }
 
@@ -297,12 +331,20 @@ fn is_own(conns: &mut Connections, slot: ExchangeKey, cx: &mut Context) -> bool 
 
 /// Sends a request to the address that its client connected to, or elsewhere; None: elsewhere.
 /// Counts it and charges it to the returned account.
-fn set_out(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &mut Context) -> Option<Account> {
+fn set_out(
+    conns: &mut Connections,
+    slot: ExchangeKey,
+    upstream: usize,
+    cx: &mut Context,
+) -> Option<Account> {
     let is_destination = cx.plan.upstreams[upstream].is_destination();
     let exchange = conns.exchange_mut(slot);
     exchange.want.original = is_destination;
     let index = exchange.conn;
-    let original = conns.destinations.get_mut(index).filter(|original| is_destination && original.to().is_some())?;
+    let original = conns
+        .destinations
+        .get_mut(index)
+        .filter(|original| is_destination && original.to().is_some())?;
     let account = original.charge(&mut cx.usage);
     cx.usage.requested(account, false);
     Some(account)

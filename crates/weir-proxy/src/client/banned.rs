@@ -51,7 +51,9 @@ pub(crate) fn cut_off(clients: &mut Clients, cx: &mut Context) {
     for index in clients.cutting.slice(slots).map(ClientKey::new) {
         // Streams end with the connection that carries them. Other clients may wait for what one
         // client caused to be fetched.
-        let goes = |conn: &ClientConn| conn.stream.is_none() && !conn.is_fetch() && cx.is_banned(conn.peer);
+        let goes = |conn: &ClientConn| {
+            conn.stream.is_none() && !conn.is_fetch() && cx.is_banned(conn.peer)
+        };
         if clients.is_there(index) && goes(clients.conn(index)) {
             clients.conn_mut(index).flags.reset = true;
             clients.answers.close_conn(index, ClientEnd::Banned, cx);
@@ -60,11 +62,21 @@ pub(crate) fn cut_off(clients: &mut Clients, cx: &mut Context) {
 }
 
 /// Returns the client of a request.
-pub(super) fn asker(clients: &Clients, index: ClientKey, fields: &Fields, bytes: &[u8], cx: &Context) -> Asker {
+pub(super) fn asker(
+    clients: &Clients,
+    index: ClientKey,
+    fields: &Fields,
+    bytes: &[u8],
+    cx: &Context,
+) -> Asker {
     let conn = clients.answers.conns.at(index);
     // Clients of a forward proxy speak for themselves.
     let by_proxy = !conn.flags.proxied && cx.plan.client.trusts(conn.peer);
-    let client = if by_proxy { client_address(conn.peer, fields, bytes, &cx.plan.client) } else { conn.peer };
+    let client = if by_proxy {
+        client_address(conn.peer, fields, bytes, &cx.plan.client)
+    } else {
+        conn.peer
+    };
     Asker { client, by_proxy, is_unknown: by_proxy && client == conn.peer }
 }
 

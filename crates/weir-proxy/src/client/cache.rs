@@ -37,8 +37,8 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use weir_cache::{
-    Answer, CacheStatus, FillName, Forward, Object, Served, Store, TagField, Times, Validators, is_contradicted,
-    may_store,
+    Answer, CacheStatus, FillName, Forward, Object, Served, Store, TagField, Times, Validators,
+    is_contradicted, may_store,
 };
 use weir_http::ReplyBody;
 
@@ -165,7 +165,13 @@ enum Lesson {
 }
 
 impl Telling {
-    fn of(rules: &CacheRules, status: CacheStatus, conns: &Connections, slot: ExchangeKey, cx: &Context) -> Self {
+    fn of(
+        rules: &CacheRules,
+        status: CacheStatus,
+        conns: &Connections,
+        slot: ExchangeKey,
+        cx: &Context,
+    ) -> Self {
         let is_told = match rules.told {
             ToldTo::Nobody => false,
             ToldTo::Trusted => cx.plan.client.trusts(conns.at(conns.exchange(slot).conn).peer),
@@ -273,7 +279,9 @@ pub(super) fn goes_on_waiting(answers: &mut Answers, slot: ExchangeKey, cx: &mut
     let Some(Caching::Waits(waits)) = &answers.conns.exchange(slot).caching else { return false };
     let by = waits.by;
     let is_coming = by.filter(|by| answers.conns.holds(*by)).is_some_and(|by| {
-        let Some(Caching::Fetches(fetch)) = &answers.conns.exchange(by.index).caching else { return false };
+        let Some(Caching::Fetches(fetch)) = &answers.conns.exchange(by.index).caching else {
+            return false;
+        };
         fetch.is_coming()
     });
     if is_coming {
@@ -294,7 +302,8 @@ pub(super) fn goes_on_waiting(answers: &mut Answers, slot: ExchangeKey, cx: &mut
 /// A request has waited for its full time for another worker's fetch; the server of that fetch may
 /// be slow, but not silent. The request is forwarded separately, once, as if it had just arrived.
 fn goes_alone(answers: &mut Answers, reader: ExchangeId, cx: &mut Context) -> bool {
-    let is_elsewhere = |waits: &Waits| waits.by.is_none() && waits.parked.is_some() && !waits.goes_alone;
+    let is_elsewhere =
+        |waits: &Waits| waits.by.is_none() && waits.parked.is_some() && !waits.goes_alone;
     let Some(waits) = readers::take_waits(answers, reader) else { return false };
     if !is_elsewhere(&waits) {
         readers::put_back(answers, reader, waits);
@@ -330,14 +339,26 @@ fn begin_with(
 
 /// The final response of an exchange begins, which may involve the cache.
 #[inline]
-pub(super) fn begin(answers: &mut Answers, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
+pub(super) fn begin(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    source: Source,
+    head: &AnswerHead<'_>,
+    cx: &mut Context,
+) {
     match answers.conns.exchange(slot).caching.is_some() {
         true => begin_passing(answers, slot, source, head, cx),
         false => answers.answer_begin(slot, source, head, cx),
     }
 }
 
-fn begin_passing(answers: &mut Answers, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
+fn begin_passing(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    source: Source,
+    head: &AnswerHead<'_>,
+    cx: &mut Context,
+) {
     let exchange = answers.conns.exchange_mut(slot);
     let passes = match exchange.caching.take() {
         Some(Caching::Passes(passes)) => passes,
@@ -369,22 +390,35 @@ impl Lesson {
         let now_s = wall_s(cx);
         match self {
             Lesson::Mark { key, asked, rules, requested_us } => {
-                let times = Times { requested_us: *requested_us, received_us: cx.now_us, received_s: now_s };
-                let answer = Answer::read(head.parts.status, head.parts.fields(), &rules.options, now_s);
+                let times = Times {
+                    requested_us: *requested_us,
+                    received_us: cx.now_us,
+                    received_s: now_s,
+                };
+                let answer =
+                    Answer::read(head.parts.status, head.parts.fields(), &rules.options, now_s);
                 // Its length is known: a response that turns out to be too large would be marked
                 // again.
                 let is_measured = matches!(head.body, ReplyBody::Length(_) | ReplyBody::None);
-                if is_measured && may_store(asked.request(), &answer, head.body, &rules.options, &times).is_ok() {
+                if is_measured
+                    && may_store(asked.request(), &answer, head.body, &rules.options, &times)
+                        .is_ok()
+                {
                     store.unmark_hit_for_miss(key);
                 }
             }
             Lesson::Head(object) => {
-                let fields: Vec<(Vec<u8>, Vec<u8>)> =
-                    head.parts.fields().map(|(name, value)| (name.to_vec(), value.into_owned())).collect();
+                let fields: Vec<(Vec<u8>, Vec<u8>)> = head
+                    .parts
+                    .fields()
+                    .map(|(name, value)| (name.to_vec(), value.into_owned()))
+                    .collect();
                 let fields = fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
                 let said = Validators::of(fields, now_s);
                 let (stored, bytes) = (object.validators(now_s), object.body_bytes());
-                if head.parts.status == 200 && is_contradicted(&stored, bytes, &said, head.declared_length) {
+                if head.parts.status == 200
+                    && is_contradicted(&stored, bytes, &said, head.declared_length)
+                {
                     object.expire(cx.now_us);
                 }
             }
@@ -394,7 +428,13 @@ impl Lesson {
 
 /// Counts the result of a request, of whose body this many bytes came from the store, and puts it
 /// into the access log line of the request.
-fn count_served(answers: &mut Answers, slot: ExchangeKey, served: Served, body_bytes: u64, cx: &Context) {
+fn count_served(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    served: Served,
+    body_bytes: u64,
+    cx: &Context,
+) {
     answers.records.served(slot, served);
     if let Some(store) = &cx.cache {
         store.count_served(served, body_bytes, cx.worker.into());

@@ -41,7 +41,10 @@ impl<'a> Codec<'a> {
     }
 
     /// The codec of a stream, with its output in `http1`; None: its client has given the stream up.
-    pub(super) fn stream(http1: &'a mut Http1, carrier: Option<(&'a mut Streams, u32)>) -> Codec<'a> {
+    pub(super) fn stream(
+        http1: &'a mut Http1,
+        carrier: Option<(&'a mut Streams, u32)>,
+    ) -> Codec<'a> {
         Codec { http1, way: carrier.map_or(Way::Nowhere, |(streams, id)| Way::Http2(streams, id)) }
     }
 
@@ -70,7 +73,12 @@ impl<'a> Codec<'a> {
     }
 
     /// 100 Continue (RFC 9110 §10.1.1). Returns its bytes.
-    pub(super) fn invite_body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
+    pub(super) fn invite_body(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        spare: &mut Spare,
+    ) -> usize {
         match &mut self.way {
             Way::Http1 => self.http1.invite_body(slot, exchange, spare),
             Way::Http2(streams, id) => streams.mux.interim(*id, &ReplyParts::made(100, &[]), None),
@@ -106,7 +114,9 @@ impl<'a> Codec<'a> {
     ) -> Begun {
         match &mut self.way {
             Way::Http1 => self.http1.begin(slot, exchange, head, additions, spare),
-            Way::Http2(streams, id) => Begun { bytes: streams.begin(*id, head, additions), closes: true },
+            Way::Http2(streams, id) => {
+                Begun { bytes: streams.begin(*id, head, additions), closes: true }
+            }
             Way::Nowhere => Begun { bytes: 0, closes: true },
         }
     }
@@ -127,14 +137,25 @@ impl<'a> Codec<'a> {
 
     /// Writes the response to CONNECT (RFC 9110 §9.3.6). Returns its bytes. Forward proxies don't
     /// speak HTTP/2.
-    pub(super) fn connected(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
+    pub(super) fn connected(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        spare: &mut Spare,
+    ) -> usize {
         debug_assert!(matches!(self.way, Way::Http1));
         self.http1.connected(slot, exchange, spare)
     }
 
     /// Writes a piece of a response body or of a tunnel; not empty.
     #[inline]
-    pub(super) fn body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, piece: Piece<'_>, spare: &mut Spare) {
+    pub(super) fn body(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        piece: Piece<'_>,
+        spare: &mut Spare,
+    ) {
         match &mut self.way {
             Way::Http1 => self.http1.body(slot, exchange, piece, spare),
             Way::Http2(streams, id) => {

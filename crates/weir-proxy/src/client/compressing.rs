@@ -122,7 +122,9 @@ pub(super) fn begin(
         // The client's copy may be compressed (RFC 9110 §15.4.5).
         (304, _) => {
             return (
-                with_coding(&head.parts, None, accepted.takes_any(), |parts| write(&AnswerHead { parts, ..*head })),
+                with_coding(&head.parts, None, accepted.takes_any(), |parts| {
+                    write(&AnswerHead { parts, ..*head })
+                }),
                 None,
             );
         }
@@ -133,12 +135,12 @@ pub(super) fn begin(
     let verdict = accepted.judge(rule, &head.parts, length);
     let compressing = match verdict.coding {
         Ok((coding, _)) if is_head => Ok((coding, None)),
-        Ok((coding, level)) => {
-            encoders.open(Shape::new(coding, level, length), client, bytes_max).map(|mut compressing| {
+        Ok((coding, level)) => encoders
+            .open(Shape::new(coding, level, length), client, bytes_max)
+            .map(|mut compressing| {
                 compressing.is_large = length.is_some_and(|length| length > INLINE_BYTES_MAX);
                 (coding, Some(compressing))
-            })
-        }
+            }),
         Err(why) => Err(why),
     };
     let (coding, compressing) = match compressing {
@@ -153,7 +155,9 @@ pub(super) fn begin(
     }
     let begun = match (verdict.varies, coding) {
         (false, _) => write(head),
-        (true, None) => with_coding(&head.parts, None, false, |parts| write(&AnswerHead { parts, ..*head })),
+        (true, None) => {
+            with_coding(&head.parts, None, false, |parts| write(&AnswerHead { parts, ..*head }))
+        }
         (true, coding) => with_coding(&head.parts, coding, true, |parts| {
             let body = if is_head { ReplyBody::None } else { ReplyBody::Chunked };
             write(&AnswerHead { parts, body, declared_length: None, ..*head })
@@ -191,7 +195,12 @@ const NOTHING: Piece<'static> = Piece::Borrowed(b"");
 impl Encoders {
     /// Opens an encoder for a response if the limits allow it: all encoders of a worker hold at
     /// most `bytes_max`, and once half of that is in use, one client no more than is free.
-    fn open(&mut self, shape: Shape, client: Option<Lane>, bytes_max: u64) -> Result<Box<Compressing>, Passed> {
+    fn open(
+        &mut self,
+        shape: Shape,
+        client: Option<Lane>,
+        bytes_max: u64,
+    ) -> Result<Box<Compressing>, Passed> {
         let bytes = shape.bytes();
         if !self.has_room(client, bytes, bytes_max) {
             return Err(Passed::Busy);
@@ -219,7 +228,9 @@ impl Encoders {
     fn has_room(&self, client: Option<Lane>, bytes: u64, bytes_max: u64) -> bool {
         let all = self.bytes.load(Ordering::Relaxed);
         let free = bytes_max.saturating_sub(all);
-        let mine = client.and_then(|client| self.clients.get(&client)).map_or(0, |mine| mine.load(Ordering::Relaxed));
+        let mine = client
+            .and_then(|client| self.clients.get(&client))
+            .map_or(0, |mine| mine.load(Ordering::Relaxed));
         bytes <= free && (all + bytes <= bytes_max / 2 || client.is_none() || mine + bytes <= free)
     }
 
@@ -273,7 +284,12 @@ impl Compressing {
     }
 
     /// Takes a piece in, and emits the output of earlier ones. A piece of a large response waits.
-    fn piece(&mut self, piece: Piece<'_>, counters: &Counters, spare: &mut Spare) -> Piece<'static> {
+    fn piece(
+        &mut self,
+        piece: Piece<'_>,
+        counters: &Counters,
+        spare: &mut Spare,
+    ) -> Piece<'static> {
         self.bytes[0] += piece.len() as u64;
         counters.compression_bytes_in.add(piece.len() as u64);
         self.is_large |= self.bytes[0] > INLINE_BYTES_MAX;
@@ -327,15 +343,27 @@ impl Compressing {
             return None;
         }
         let waiting = std::mem::take(&mut self.waiting);
-        let Place::Here(encoder, share) = std::mem::replace(&mut self.place, Place::Away(waiting.len())) else {
+        let Place::Here(encoder, share) =
+            std::mem::replace(&mut self.place, Place::Away(waiting.len()))
+        else {
             return None;
         };
         let label = Label { id, number: self.number };
-        Some(Box::new(Job { label, encoder, share, input: waiting.into_list(), is_last: self.end.is_some() }))
+        Some(Box::new(Job {
+            label,
+            encoder,
+            share,
+            input: waiting.into_list(),
+            is_last: self.end.is_some(),
+        }))
     }
 
     /// The encoder is back: emits its output.
-    fn come_back(&mut self, Encoded { share, outcome, .. }: Encoded, counters: &Counters) -> Piece<'static> {
+    fn come_back(
+        &mut self,
+        Encoded { share, outcome, .. }: Encoded,
+        counters: &Counters,
+    ) -> Piece<'static> {
         let (encoder, out) = outcome.unzip();
         self.place = encoder.flatten().map_or(Place::Ended, |encoder| Place::Here(encoder, share));
         self.out(out, counters)
@@ -365,13 +393,15 @@ mod tests {
     fn encoders_are_bounded() {
         let (mut encoders, large) = (Encoders::default(), Shape::new(Coding::Br, 6, None));
         let bytes_max = 3 * large.bytes() + 1;
-        let mut all: Vec<_> = (0..3).map(|_| encoders.open(large, None, bytes_max).expect("room")).collect();
+        let mut all: Vec<_> =
+            (0..3).map(|_| encoders.open(large, None, bytes_max).expect("room")).collect();
         assert_eq!(encoders.open(large, None, bytes_max).err(), Some(Passed::Busy));
         assert_eq!(encoders.bytes.load(Ordering::Relaxed), 3 * large.bytes());
         drop(all.pop());
-        let small: Vec<_> =
-            std::iter::from_fn(|| encoders.open(Shape::new(Coding::Zstd, 3, Some(2000)), None, bytes_max).ok())
-                .collect();
+        let small: Vec<_> = std::iter::from_fn(|| {
+            encoders.open(Shape::new(Coding::Zstd, 3, Some(2000)), None, bytes_max).ok()
+        })
+        .collect();
         assert!(small.len() > 3, "{} beside one less", small.len());
         assert!(encoders.open(large, None, bytes_max).is_err());
         drop(small);
@@ -394,17 +424,26 @@ mod tests {
         let second = fill(&mut encoders, lane(2));
         let third = fill(&mut encoders, lane(3));
         assert_eq!((first.len(), second.len(), third.len()), (8, 4, 2));
-        assert!(encoders.is_short(lane(1), bytes_max) && encoders.has_room(lane(4), shape.bytes(), bytes_max));
+        assert!(
+            encoders.is_short(lane(1), bytes_max)
+                && encoders.has_room(lane(4), shape.bytes(), bytes_max)
+        );
         drop((first, second, third));
         assert_eq!(encoders.bytes.load(Ordering::Relaxed), 0);
-        assert_eq!(fill(&mut encoders, lane(2)).len(), 8, "what is gone is given back to its client, too");
+        assert_eq!(
+            fill(&mut encoders, lane(2)).len(),
+            8,
+            "what is gone is given back to its client, too"
+        );
         assert_eq!(fill(&mut encoders, None).len(), 16, "who nobody knows shares with all");
     }
 
     #[test]
     fn who_has_nothing_to_do_gives_up_its_memory() {
-        let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());
-        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
+        let (mut encoders, counters, mut spare) =
+            (Encoders::default(), Counters::default(), Spare::default());
+        let mut compressing =
+            encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
         assert!(!compressing.has_idle_memory(), "nothing has come");
         compressing.piece(Piece::Borrowed(&[b'a'; 5000]), &counters, &mut spare);
         assert!(compressing.has_idle_memory() && !compressing.give_up_memory(&counters).is_empty());
@@ -417,8 +456,10 @@ mod tests {
 
     #[test]
     fn what_goes_in_is_counted_as_it_comes_out() {
-        let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());
-        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
+        let (mut encoders, counters, mut spare) =
+            (Encoders::default(), Counters::default(), Spare::default());
+        let mut compressing =
+            encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
         let first = compressing.piece(Piece::Borrowed(&[b'a'; 5000]), &counters, &mut spare).len();
         let rest = compressing.flush(&counters).len();
         assert_eq!((counters.compression_bytes_in.get(), compressing.bytes[0]), (5000, 5000));
@@ -430,14 +471,20 @@ mod tests {
         assert!(compressing.out(None, &counters).is_empty());
         assert_eq!(encoders.bytes.load(Ordering::Relaxed), 0, "what is broken needs no memory");
         let more = compressing.piece(Piece::Borrowed(b"more"), &counters, &mut spare);
-        assert!(more.is_empty() && compressing.flush(&counters).is_empty() && compressing.finish(&counters).is_none());
+        assert!(
+            more.is_empty()
+                && compressing.flush(&counters).is_empty()
+                && compressing.finish(&counters).is_none()
+        );
     }
 
     /// The waiting input leaves with the encoder, and counts until that is back.
     #[test]
     fn a_large_answer_goes_away_and_comes_back() {
-        let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());
-        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
+        let (mut encoders, counters, mut spare) =
+            (Encoders::default(), Counters::default(), Spare::default());
+        let mut compressing =
+            encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
         let id = ExchangeId { worker: 0, index: ExchangeKey::NONE, generation: 0 };
         let bytes = vec![b'a'; INLINE_BYTES_MAX as usize];
         compressing.piece(Piece::Borrowed(&bytes), &counters, &mut spare);
@@ -447,7 +494,10 @@ mod tests {
         let job = compressing.leave(id).expect("work");
         assert!(compressing.piece(Piece::Borrowed(b"cd"), &counters, &mut spare).is_empty());
         assert_eq!((job.bytes(), compressing.coding_bytes()), (1, 3));
-        assert!(compressing.leave(id).is_none() && compressing.finish(&counters).is_none(), "it is away");
+        assert!(
+            compressing.leave(id).is_none() && compressing.finish(&counters).is_none(),
+            "it is away"
+        );
         compressing.place = Place::Away(1);
         assert!(!compressing.come_back(*job.run(), &counters).is_empty());
         assert_eq!(compressing.coding_bytes(), 2);

@@ -366,7 +366,9 @@ impl ClientConn {
     pub(super) fn decided(&self, plan: &Plan) -> Result<Routed, Local> {
         let decision = self.proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
         match (decision, &plan.forward) {
-            (Some(Ok(_)), Some(forward)) => Ok(Routed { target: Target::Upstream(forward.upstream), rules: None }),
+            (Some(Ok(_)), Some(forward)) => {
+                Ok(Routed { target: Target::Upstream(forward.upstream), rules: None })
+            }
             (Some(Err(refused)), _) => Err(refused.clone()),
             _ => Err(Cause::NotDecided.into()),
         }
@@ -379,7 +381,9 @@ impl ClientConn {
 
     /// Whether its client has closed its direction within a body or a tunnel, all of which is read.
     pub(super) fn has_ended_within(&self) -> bool {
-        self.stash.is_none() && self.flags.ended && matches!(self.reading, Reading::Tunnel | Reading::Body)
+        self.stash.is_none()
+            && self.flags.ended
+            && matches!(self.reading, Reading::Tunnel | Reading::Body)
     }
 
     /// Bytes that may be sent now, and those that are being sent.

@@ -14,7 +14,9 @@ use std::net::SocketAddr;
 
 use super::cache::{Caches, fetch, may_pump};
 use super::codec::Codec;
-use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
+use super::connection::{
+    ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader,
+};
 use super::guard::Guard;
 use super::http2::streams::Carriers;
 use super::input::STASH_BYTES_MAX;
@@ -140,13 +142,19 @@ impl Connections {
 
     /// The body that is being read on a connection, and its request.
     #[inline]
-    pub(super) fn upload(&mut self, index: ClientKey) -> Option<(ExchangeKey, &mut RequestBodyReader)> {
+    pub(super) fn upload(
+        &mut self,
+        index: ClientKey,
+    ) -> Option<(ExchangeKey, &mut RequestBodyReader)> {
         let slot = self.conns.at(index).codec.newest()?;
         Some((slot, self.exchanges.at_mut(slot).upload.as_deref_mut()?))
     }
 
     /// Takes the body that is being read on a connection away from its request, and returns both.
-    pub(super) fn take_upload(&mut self, index: ClientKey) -> Option<(ExchangeKey, Box<RequestBodyReader>)> {
+    pub(super) fn take_upload(
+        &mut self,
+        index: ClientKey,
+    ) -> Option<(ExchangeKey, Box<RequestBodyReader>)> {
         let slot = self.conns.at(index).codec.newest()?;
         let exchange = self.exchanges.at_mut(slot);
         let upload = exchange.upload.take()?;
@@ -184,7 +192,9 @@ impl Connections {
     #[inline]
     pub(super) fn of_token(&self, token: u64) -> Option<ClientKey> {
         match Token::unpack(token)? {
-            Token::Client { key, generation } => self.conns.holds_short(key, generation).then_some(key),
+            Token::Client { key, generation } => {
+                self.conns.holds_short(key, generation).then_some(key)
+            }
             _ => None,
         }
     }
@@ -291,7 +301,12 @@ impl Connections {
 
     /// Adds a request of a connection.
     #[inline]
-    pub(super) fn push(&mut self, index: ClientKey, want: ReplyConstraints, cx: &Context) -> ExchangeKey {
+    pub(super) fn push(
+        &mut self,
+        index: ClientKey,
+        want: ReplyConstraints,
+        cx: &Context,
+    ) -> ExchangeKey {
         let (slot, _) = self.exchanges.insert(Exchange::new(index, want, cx));
         self.conns.at_mut(index).codec.push(slot, &mut self.exchanges);
         slot
@@ -322,7 +337,8 @@ impl Connections {
             None => Codec::http1(&mut conn.codec),
             Some(stream) => {
                 let carrier = self.carriers.get_mut(stream.carrier);
-                let carrier = carrier.filter(|_| !stream.is_given_up).map(|streams| (streams, stream.id));
+                let carrier =
+                    carrier.filter(|_| !stream.is_given_up).map(|streams| (streams, stream.id));
                 Codec::stream(&mut conn.codec, carrier)
             }
         };
@@ -346,7 +362,8 @@ impl Connections {
     pub(crate) fn asked_of(&self, worker: u16, cx: &Context) -> Vec<ExchangeId> {
         let owed = |slot: &ExchangeKey| {
             let exchange = self.exchanges.at(*slot);
-            exchange.worker() == worker && matches!(exchange.phase(), Phase::Waiting | Phase::Answering)
+            exchange.worker() == worker
+                && matches!(exchange.phase(), Phase::Waiting | Phase::Answering)
         };
         self.exchanges.keys().filter(owed).map(|slot| self.exchange_id(slot, cx)).collect()
     }
@@ -417,7 +434,11 @@ impl Connections {
     pub(super) fn want_relay(&mut self, index: ClientKey, cx: &Context) {
         let conn = self.conns.at(index);
         // The driver can't move bytes that have to be decrypted.
-        if cx.relays && !conn.flags.sealed && conn.reading() == Reading::Tunnel && conn.relay.is_none() {
+        if cx.relays
+            && !conn.flags.sealed
+            && conn.reading() == Reading::Tunnel
+            && conn.relay.is_none()
+        {
             self.to_relay.push((index, self.conns.generation(index)));
         }
     }
@@ -455,7 +476,8 @@ impl Connections {
 
     /// The verified users of clients, each as often as it has connections.
     pub(crate) fn users(&self) -> impl Iterator<Item = &str> {
-        self.all().filter_map(|(_, conn)| Some(&*conn.proxied.as_deref()?.seat.as_ref()?.user().name))
+        self.all()
+            .filter_map(|(_, conn)| Some(&*conn.proxied.as_deref()?.seat.as_ref()?.user().name))
     }
 
     // ---- flow control ----
@@ -470,12 +492,15 @@ impl Connections {
         let stashed = conn.stashed();
         // The largest permitted head fits.
         let is_head = conn.reading() == Reading::Head;
-        let head_bytes_max = if is_head { cx.plan.client.head.head_bytes_max.saturating_add(1) } else { 0 };
+        let head_bytes_max =
+            if is_head { cx.plan.client.head.head_bytes_max.saturating_add(1) } else { 0 };
         let wanted = match conn.reading() {
             Reading::Frames => stashed == 0,
             Reading::Head | Reading::Await => {
                 stashed < STASH_BYTES_MAX.max(head_bytes_max)
-                    && (conn.reading() == Reading::Await || stashed == 0 || may_ask(self, index, &cx.plan.client))
+                    && (conn.reading() == Reading::Await
+                        || stashed == 0
+                        || may_ask(self, index, &cx.plan.client))
             }
             Reading::Body | Reading::Tunnel => !self.is_held_back(conn),
             Reading::Closing => self.tarpit.is_read(index),
@@ -510,7 +535,8 @@ impl Connections {
         stalls::give_back(self, index, low_bytes, cx);
         let conn = self.conns.at(index);
         let first = conn.codec.current();
-        let first_waits = first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
+        let first_waits =
+            first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
         let was_stopped = conn.stops_sources();
         let first_bytes = unsent_first(self, index);
         if unsent(self, index) <= low_bytes || first_bytes <= low_bytes && first_waits {
@@ -545,7 +571,8 @@ impl Connections {
         if exchange.is_with_cache() {
             return fetch::withdraw(self, slot, cx);
         }
-        let (worker, conn, client) = (exchange.worker(), exchange.server_conn, self.name(exchange.conn, cx));
+        let (worker, conn, client) =
+            (exchange.worker(), exchange.server_conn, self.name(exchange.conn, cx));
         if worker != NO_WORKER {
             let what = Cancellation::Counted { client, conn, told: true };
             cx.post(worker, Mail::Cancel { id: self.exchange_id(slot, cx), what });
@@ -564,13 +591,19 @@ impl Connections {
     pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         // Requests that wait for a fetch, or get it, leave it instead.
-        if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) || exchange.is_with_cache() {
+        if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering)
+            || exchange.is_with_cache()
+        {
             return;
         }
-        let (worker, conn, begun) = (exchange.worker(), exchange.server_conn, exchange.phase() == Phase::Answering);
+        let (worker, conn, begun) =
+            (exchange.worker(), exchange.server_conn, exchange.phase() == Phase::Answering);
         if worker != NO_WORKER {
             let (id, client) = (self.exchange_id(slot, cx), self.name(exchange.conn, cx));
-            cx.post(worker, Mail::Cancel { id, what: Cancellation::Any { hard, client, conn, begun } });
+            cx.post(
+                worker,
+                Mail::Cancel { id, what: Cancellation::Any { hard, client, conn, begun } },
+            );
         }
     }
 }

@@ -30,7 +30,8 @@ pub(crate) fn client_seen(clients: &mut Clients, token: u64, sight: Sight, cx: &
     // The bytes before the end of a body are still for its server.
     let conns = &mut clients.answers.conns;
     let conn = conns.at(index);
-    let may_leave = !matches!(conn.reading(), Reading::Body | Reading::Tunnel) && !cx.plan.client.serves_half_closed;
+    let may_leave = !matches!(conn.reading(), Reading::Body | Reading::Tunnel)
+        && !cx.plan.client.serves_half_closed;
     let first = conns.current(conn);
     let waits = first.is_some_and(|first| conn.awaits_server(first) && conn.outgoing() == 0);
     let has_ended = if conn.flags.ended { waits } else { sight.ended && conn.flags.stopped };
@@ -46,7 +47,12 @@ pub(crate) fn client_seen(clients: &mut Clients, token: u64, sight: Sight, cx: &
 
 /// A client waits for a server's response to its first request. Returns whether it is time to check
 /// whether it has left.
-pub(super) fn look_for_client(clients: &mut Clients, index: ClientKey, first: ExchangeKey, cx: &mut Context) -> bool {
+pub(super) fn look_for_client(
+    clients: &mut Clients,
+    index: ClientKey,
+    first: ExchangeKey,
+    cx: &mut Context,
+) -> bool {
     let now_us = cx.now_us;
     let (conn, exchange) = (clients.conn(index), clients.answers.conns.exchange(first));
     let is_due = conn.left_us(exchange, &cx.plan.client).min(conn.see_us(exchange)) <= now_us;
@@ -62,7 +68,10 @@ pub(super) fn look_for_client(clients: &mut Clients, index: ClientKey, first: Ex
 
 /// A client has closed its sending direction, and no longer waits for what has not arrived.
 fn client_left(answers: &mut Answers, index: ClientKey, cx: &mut Context) {
-    let begun = answers.conns.current(answers.conns.at(index)).is_some_and(|first| first.phase() == Phase::Answering);
+    let begun = answers
+        .conns
+        .current(answers.conns.at(index))
+        .is_some_and(|first| first.phase() == Phase::Answering);
     // If it is still there, the part that it has of a response must not look complete.
     answers.conns.at_mut(index).flags.reset |= begun;
     answers.close_conn(index, ClientEnd::ClientClosed, cx);

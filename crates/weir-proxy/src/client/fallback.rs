@@ -67,13 +67,25 @@ pub(crate) fn falls_back(
     }
     let exchange = conns.exchange_mut(id.index);
     let index = exchange.conn;
-    let next = exchange.spare.as_ref().and_then(|spare| fallback(spare.request.upstream, cause, cx));
+    let next =
+        exchange.spare.as_ref().and_then(|spare| fallback(spare.request.upstream, cause, cx));
     let (Some(next), Some(spare)) = (next, exchange.spare.take()) else { return false };
     clients.answers.take_back(id.index, cx);
     note_elsewhere(&mut clients.answers.conns, id.index);
     cx.counters.fallbacks.add(1);
     let Spare { request: KeptRequest { head, fields, bytes, .. }, body, upload } = *spare;
-    clients.asks.forward(&mut clients.answers, id.index, next, &head, &fields, &bytes, &body, upload, to, cx);
+    clients.asks.forward(
+        &mut clients.answers,
+        id.index,
+        next,
+        &head,
+        &fields,
+        &bytes,
+        &body,
+        upload,
+        to,
+        cx,
+    );
     if clients.is_there(index) {
         clients.answers.conns.arm(index, cx);
     }

@@ -48,7 +48,8 @@ impl ClientConn {
     /// A request with a body begins: `unawaited` is one that expects 100 and didn't wait for it.
     /// Returns whether that is strange.
     pub(super) fn judge_upload(&mut self, method: Method, unawaited: bool, cx: &Context) -> bool {
-        let unexpected = matches!(method, Method::Get | Method::Head | Method::Delete | Method::Trace);
+        let unexpected =
+            matches!(method, Method::Get | Method::Head | Method::Delete | Method::Trace);
         if unexpected {
             self.count_glitch(ClientGlitch::BodyUnexpected, 1, cx);
         }
@@ -103,7 +104,13 @@ impl Clients {
         if conn.reading() == Reading::Head && conn.ends_by_glitches(&cx.plan.client) {
             let since_us = conn.since_us;
             if let Some(stash) = conn.stash.take() {
-                return self.answers.refuse(index, Cause::Glitches, &stash.bytes[stash.start..], since_us, cx);
+                return self.answers.refuse(
+                    index,
+                    Cause::Glitches,
+                    &stash.bytes[stash.start..],
+                    since_us,
+                    cx,
+                );
             }
         }
         self.answers.conns.limit(index, cx);

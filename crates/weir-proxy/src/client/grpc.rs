@@ -21,7 +21,8 @@ const MEDIA_TYPE: &[u8] = b"application/grpc";
 /// gRPC-Web.
 pub(super) fn is_grpc(fields: &Fields, bytes: &[u8]) -> bool {
     let value = fields.find(FieldName::ContentType).map_or(&b""[..], |field| field.value.of(bytes));
-    let is_prefix = value.len() >= MEDIA_TYPE.len() && value[..MEDIA_TYPE.len()].eq_ignore_ascii_case(MEDIA_TYPE);
+    let is_prefix = value.len() >= MEDIA_TYPE.len()
+        && value[..MEDIA_TYPE.len()].eq_ignore_ascii_case(MEDIA_TYPE);
     is_prefix && matches!(value.get(MEDIA_TYPE.len()), None | Some(b'+' | b';' | b' ' | b'\t'))
 }
 
@@ -44,13 +45,23 @@ fn status_of(status: u16) -> &'static [u8] {
 }
 
 /// Answers with the error that has this status in HTTP.
-pub(super) fn fail(answers: &mut Answers, slot: ExchangeKey, cause: Cause, status: u16, cx: &mut Context) {
+pub(super) fn fail(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    cause: Cause,
+    status: u16,
+    cx: &mut Context,
+) {
     let message = match cause {
         Cause::Grpc => b"weir does not forward gRPC: it speaks HTTP/1.1 to servers".to_vec(),
         _ => weir_http::error_text(status, cause.word()).trim_ascii_end().to_vec(),
     };
-    let fields: [(&[u8], &[u8]); 4] =
-        [SERVER, (b"Content-Type", MEDIA_TYPE), (b"Grpc-Status", status_of(status)), (b"Grpc-Message", &message)];
+    let fields: [(&[u8], &[u8]); 4] = [
+        SERVER,
+        (b"Content-Type", MEDIA_TYPE),
+        (b"Grpc-Status", status_of(status)),
+        (b"Grpc-Message", &message),
+    ];
     let parts = ReplyParts::made(200, &fields);
     let head = AnswerHead { parts, body: ReplyBody::None, declared_length: None, upgrade: None };
     cache::begin(answers, slot, Source::Here, &head, cx);
@@ -76,7 +87,9 @@ mod tests {
         ] {
             let text = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {value}\r\n\r\n");
             let mut fields = Fields::default();
-            weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
+            weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields)
+                .unwrap()
+                .unwrap();
             assert_eq!(is_grpc(&fields, text.as_bytes()), expected, "{value}");
         }
     }

@@ -234,7 +234,8 @@ impl Guard {
 
     /// Connections with deferred input: they are not deferred any more.
     pub(super) fn take_deferred(&mut self) -> Vec<ClientKey> {
-        let deferred = self.conns.iter().filter(|(_, known)| known.deferred).map(|(index, _)| index).collect();
+        let deferred =
+            self.conns.iter().filter(|(_, known)| known.deferred).map(|(index, _)| index).collect();
         self.conns.iter_mut().for_each(|known| known.deferred = false);
         deferred
     }
@@ -362,13 +363,15 @@ fn judge_request(
     let carrier = carrier_of(&clients.answers.conns, index);
     let Asker { client, by_proxy, is_unknown } = asker(clients, index, fields, bytes, cx);
     // A request through a trusted proxy that names no client may come from any client.
-    let guard = clients.answers.conns.guard.as_deref_mut().filter(|_| !is_unknown && !plan.allows(client));
+    let guard =
+        clients.answers.conns.guard.as_deref_mut().filter(|_| !is_unknown && !plan.allows(client));
     let Some(guard) = guard else { return (None, None) };
     let table = plan.seed.table();
     let key = key_of(client, plan, table, cx.now_us);
     let known = guard.conns.get(carrier).filter(|_| !by_proxy);
     let account = known.and_then(|known| known.account).filter(|(of, ..)| *of == key);
-    let mut suspect = Suspect::new(table, key, account.map(|(_, name, place)| (name, place)), Moment::of(cx));
+    let mut suspect =
+        Suspect::new(table, key, account.map(|(_, name, place)| (name, place)), Moment::of(cx));
     let asked = Asked { message: Message { head, fields, bytes }, path: None };
     let refusal = judge_all(guard, &mut suspect, plan, asked, &mut clients.path);
     let (mut is_one_of_many, mut defers) = (false, None);
@@ -385,10 +388,13 @@ fn judge_request(
     }
     let Some((over, retry_after_s, offence)) = refusal else { return (None, defers) };
     guard.forget_begun();
-    let says_for_whom =
-        [FieldName::XForwardedFor, FieldName::Forwarded].iter().any(|name| fields.find(*name).is_some());
+    let says_for_whom = [FieldName::XForwardedFor, FieldName::Forwarded]
+        .iter()
+        .any(|name| fields.find(*name).is_some());
     let forwards = says_for_whom && !by_proxy;
-    guard.offences.offer(offence.map(|offence| Offence { by_proxy, forwards, ..offence }), &cx.counters);
+    guard
+        .offences
+        .offer(offence.map(|offence| Offence { by_proxy, forwards, ..offence }), &cx.counters);
     (Some(Refusal { over, retry_after_s, is_one_of_many, is_forwarded: by_proxy }), defers)
 }
 
@@ -398,7 +404,8 @@ fn charge_answer(watched: &Watched, status: u16, cx: &Context) {
     let Some(plan) = &cx.plan.shield else { return };
     let mut suspect = Suspect::new(plan.seed.table(), watched.key, None, Moment::of(cx));
     for (at, limit) in plan.limits.iter().enumerate() {
-        if watched.limits >> at & 1 == 1 && limit.answers.iter().any(|codes| codes.contain(status)) {
+        if watched.limits >> at & 1 == 1 && limit.answers.iter().any(|codes| codes.contain(status))
+        {
             let mut is_by_client = true;
             for (_, name) in watched.others.iter().filter(|(other, _)| *other == at) {
                 is_by_client = false;
@@ -416,7 +423,8 @@ fn charge_answer(watched: &Watched, status: u16, cx: &Context) {
 pub(super) fn charge_manners(conn: &ClientConn, cx: &Context) {
     let Some(plan) = door::applying(&cx.plan, conn.peer) else { return };
     let table = plan.seed.table();
-    let mut suspect = Suspect::new(table, key_of(conn.peer, plan, table, cx.now_us), None, Moment::of(cx));
+    let mut suspect =
+        Suspect::new(table, key_of(conn.peer, plan, table, cx.now_us), None, Moment::of(cx));
     for limit in &plan.limits {
         let times = match limit.terms {
             Terms::Glitches(_) => conn.glitches,
@@ -446,7 +454,11 @@ impl<'a> Asked<'a> {
         if let (None, Some(scratch)) = (self.path, scratch.take()) {
             self.path = Some(path::normalised(head.path.of(bytes), scratch).unwrap_or_default());
         }
-        limit.requests.has(head.authority.of(bytes), self.path.unwrap_or_default(), head.method_span.of(bytes))
+        limit.requests.has(
+            head.authority.of(bytes),
+            self.path.unwrap_or_default(),
+            head.method_span.of(bytes),
+        )
     }
 }
 
@@ -462,12 +474,15 @@ fn judge_all<'a>(
     let mut scratch = Some(scratch);
     let mut held = 0;
     guard.begun_watched = None;
-    for (at, limit) in plan.limits.iter().enumerate().filter(|(_, limit)| !limit.terms.is_of_connections()) {
+    for (at, limit) in
+        plan.limits.iter().enumerate().filter(|(_, limit)| !limit.terms.is_of_connections())
+    {
         if !asked.is_for(limit, &mut scratch) {
             continue;
         }
         let account = (limit.seat.group, suspect.key);
-        let names = match limit.by.counted(suspect.table, account, asked.message, &mut guard.values) {
+        let names = match limit.by.counted(suspect.table, account, asked.message, &mut guard.values)
+        {
             Counted::Client => [Some(None), None],
             Counted::Others(first, last) => [Some(Some(first)), last.map(Some)],
             Counted::Nobody => continue,
@@ -510,8 +525,11 @@ fn weigh(
             Some(said)
         }
         Terms::Answers(_) => {
-            let watched =
-                guard.begun_watched.get_or_insert(Watched { key: suspect.key, limits: 0, others: Vec::new() });
+            let watched = guard.begun_watched.get_or_insert(Watched {
+                key: suspect.key,
+                limits: 0,
+                others: Vec::new(),
+            });
             watched.limits |= 1 << at;
             watched.others.extend(of.map(|name| (at, name)));
             Some(suspect.look(limit, of)).filter(|said| !matches!(said, Said::Passed))

@@ -99,7 +99,12 @@ impl Default for Http1 {
 
 impl Default for Http1Answer {
     fn default() -> Http1Answer {
-        Http1Answer { next: ExchangeKey::NONE, framing: AnswerFraming::Plain, coding: 0, held: Output::default() }
+        Http1Answer {
+            next: ExchangeKey::NONE,
+            framing: AnswerFraming::Plain,
+            coding: 0,
+            held: Output::default(),
+        }
     }
 }
 
@@ -139,7 +144,12 @@ impl Http1 {
     /// Writes something into a response: to the client if it is first, otherwise into its held
     /// bytes.
     #[inline]
-    fn write<R>(&mut self, slot: ExchangeKey, answer: &mut Http1Answer, write: impl FnOnce(&mut Output) -> R) -> R {
+    fn write<R>(
+        &mut self,
+        slot: ExchangeKey,
+        answer: &mut Http1Answer,
+        write: impl FnOnce(&mut Output) -> R,
+    ) -> R {
         let before = answer.held.len();
         let out = if self.first == slot { &mut self.output } else { &mut answer.held };
         let done = write(out);
@@ -150,7 +160,12 @@ impl Http1 {
 
     /// Sets how many bytes of a response are being encoded, or wait for that. Returns the previous
     /// number.
-    pub(super) fn set_coding(&mut self, slot: ExchangeKey, answer: &mut Http1Answer, bytes: usize) -> usize {
+    pub(super) fn set_coding(
+        &mut self,
+        slot: ExchangeKey,
+        answer: &mut Http1Answer,
+        bytes: usize,
+    ) -> usize {
         let before = std::mem::replace(&mut answer.coding, bytes as u32);
         if self.first != slot {
             self.held_bytes = self.held_bytes - before + answer.coding;
@@ -178,8 +193,15 @@ impl Http1 {
     // ---- parts of a response ----
 
     /// 100 Continue (RFC 9110 §10.1.1). Returns its bytes.
-    pub(super) fn invite_body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
-        self.put(slot, &mut exchange.reply, spare, |out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"))
+    pub(super) fn invite_body(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        spare: &mut Spare,
+    ) -> usize {
+        self.put(slot, &mut exchange.reply, spare, |out| {
+            out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n")
+        })
     }
 
     /// Writes an interim response. Returns its bytes.
@@ -254,14 +276,25 @@ impl Http1 {
 
     /// Writes the response to CONNECT: the bytes of a tunnel follow (RFC 9110 §9.3.6). Returns its
     /// bytes.
-    pub(super) fn connected(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
+    pub(super) fn connected(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        spare: &mut Spare,
+    ) -> usize {
         let line = b"HTTP/1.1 200 Connection established\r\n\r\n";
         self.put(slot, &mut exchange.reply, spare, |out| out.extend_from_slice(line))
     }
 
     /// Writes a piece of a response body or of a tunnel; not empty.
     #[inline]
-    pub(super) fn body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, piece: Piece<'_>, spare: &mut Spare) {
+    pub(super) fn body(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        piece: Piece<'_>,
+        spare: &mut Spare,
+    ) {
         let chunked = exchange.reply.framing == AnswerFraming::Chunked;
         self.write(slot, &mut exchange.reply, |out| {
             if chunked {
@@ -285,7 +318,9 @@ impl Http1 {
     ) {
         if exchange.reply.framing == AnswerFraming::Chunked {
             let trailers = if exchange.want.trailers { trailers } else { Trailers::default() };
-            self.put(slot, &mut exchange.reply, spare, |out| weir_http::encode_last_chunk(out, trailers));
+            self.put(slot, &mut exchange.reply, spare, |out| {
+                weir_http::encode_last_chunk(out, trailers)
+            });
         }
     }
 
@@ -312,7 +347,8 @@ impl Http1 {
             if slot == self.first && !exchange.reply.held.is_empty() {
                 return Err("the first answer holds something".to_owned());
             }
-            held += exchange.reply.held.len() + if slot == self.first { 0 } else { exchange.reply.coding() };
+            held += exchange.reply.held.len()
+                + if slot == self.first { 0 } else { exchange.reply.coding() };
             (last, slot, count) = (slot, exchange.reply.next, count + 1);
         }
         equal("requests in the list", count as usize, self.queued as usize)?;

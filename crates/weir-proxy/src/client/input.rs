@@ -76,14 +76,21 @@ impl ReadBuffer {
             return None;
         }
         self.lent = self.len();
-        Some(Lent { bytes: std::mem::take(&mut self.bytes), start: std::mem::take(&mut self.start) })
+        Some(Lent {
+            bytes: std::mem::take(&mut self.bytes),
+            start: std::mem::take(&mut self.start),
+        })
     }
 
     /// Takes the bytes back, `used` of which were parsed. Reuses the space of the parsed bytes when
     /// they are at least half.
     fn take_back(&mut self, lent: Lent, used: usize) {
-        debug_assert!(self.is_lent && self.bytes.is_empty(), "nothing is added to what is being parsed");
-        (self.is_lent, self.lent, self.bytes, self.start) = (false, 0, lent.bytes, lent.start + used);
+        debug_assert!(
+            self.is_lent && self.bytes.is_empty(),
+            "nothing is added to what is being parsed"
+        );
+        (self.is_lent, self.lent, self.bytes, self.start) =
+            (false, 0, lent.bytes, lent.start + used);
         self.drop_done();
     }
 

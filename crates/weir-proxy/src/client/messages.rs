@@ -25,7 +25,13 @@ impl Answers {
     }
 
     /// The head of a response has arrived.
-    pub(crate) fn on_answer_head(&mut self, id: ExchangeId, from: ConnId, head: &AnswerHead<'_>, cx: &mut Context) {
+    pub(crate) fn on_answer_head(
+        &mut self,
+        id: ExchangeId,
+        from: ConnId,
+        head: &AnswerHead<'_>,
+        cx: &mut Context,
+    ) {
         let slot = id.index;
         if !self.conns.is_in(id, Phase::Waiting) {
             return;
@@ -51,9 +57,16 @@ impl Answers {
 
     /// Takes a piece of a response body or of a tunnel.
     #[inline]
-    pub(crate) fn on_answer_piece(&mut self, id: ExchangeId, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
+    pub(crate) fn on_answer_piece(
+        &mut self,
+        id: ExchangeId,
+        piece: Piece<'_>,
+        cx: &mut Context,
+    ) -> Option<Stop> {
         match self.conns.is_in(id, Phase::Answering) {
-            true if self.conns.exchange(id.index).is_fetch() => fetched::on_piece(self, id.index, piece, cx),
+            true if self.conns.exchange(id.index).is_fetch() => {
+                fetched::on_piece(self, id.index, piece, cx)
+            }
             true => self.answer_body(id.index, piece, cx),
             false => None,
         }
@@ -61,7 +74,12 @@ impl Answers {
 
     /// A response is complete, or a tunnel's server has closed its direction.
     #[inline]
-    pub(crate) fn on_answer_end(&mut self, id: ExchangeId, trailers: Trailers<'_>, cx: &mut Context) {
+    pub(crate) fn on_answer_end(
+        &mut self,
+        id: ExchangeId,
+        trailers: Trailers<'_>,
+        cx: &mut Context,
+    ) {
         if !self.conns.is_in(id, Phase::Answering) {
             return;
         }
@@ -78,7 +96,9 @@ impl Answers {
 
     /// A response, or the rest of it, will not come.
     pub(crate) fn on_answer_fails(&mut self, id: ExchangeId, cause: Cause, cx: &mut Context) {
-        if self.conns.holds(id) && !matches!(self.conns.exchange(id.index).phase(), Phase::Encoding | Phase::Done) {
+        if self.conns.holds(id)
+            && !matches!(self.conns.exchange(id.index).phase(), Phase::Encoding | Phase::Done)
+        {
             self.answer_failed(id.index, cause, cx);
         }
     }
@@ -112,7 +132,13 @@ impl Answers {
     }
 
     /// Moves a request to another worker's connections. False: it is no longer wanted.
-    pub(crate) fn on_move(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) -> bool {
+    pub(crate) fn on_move(
+        &mut self,
+        worker: u16,
+        ask: PendingRequest,
+        bytes: &[u8],
+        cx: &mut Context,
+    ) -> bool {
         if !self.conns.holds(ask.id) || fetched::end_given_up(self, ask.id.index, cx) {
             return false;
         }
@@ -129,7 +155,9 @@ impl Answers {
         if self.conns.is_in(id, Phase::Waiting) && self.conns.exchange(id.index).is_fetch() {
             return fetched::withdrawn(self, id.index, cx);
         }
-        if self.conns.is_in(id, Phase::Waiting) && self.conns.at(self.conns.exchange(id.index).conn).is_given_up() {
+        if self.conns.is_in(id, Phase::Waiting)
+            && self.conns.at(self.conns.exchange(id.index).conn).is_given_up()
+        {
             self.end_given_up(id.index, cx);
         }
     }
@@ -152,7 +180,8 @@ impl Answers {
     /// Takes the copy of a request that another worker had, if the client has nothing of the
     /// response; None: it has no copy, or is no longer wanted.
     pub(crate) fn take_copy(&mut self, id: ExchangeId, cx: &Context) -> Option<Box<RetryCopy>> {
-        let kept = if self.conns.holds(id) { self.conns.exchange_mut(id.index).kept.take() } else { None };
+        let kept =
+            if self.conns.holds(id) { self.conns.exchange_mut(id.index).kept.take() } else { None };
         if kept.is_some() {
             self.forget_beginning(id.index, cx);
         }

@@ -55,7 +55,10 @@ impl MovedClient {
 fn may_part(conns: &Connections, index: ClientKey, conn: &ClientConn) -> bool {
     let rests = conn.reading() == Reading::Head && conn.stash.is_none() && conn.has_sent_all();
     // Anything else means that something is under way that belongs here.
-    let has_none = conn.stream.is_none() && conn.relay.is_none() && conn.proxied.is_none() && conn.shown.is_none();
+    let has_none = conn.stream.is_none()
+        && conn.relay.is_none()
+        && conn.proxied.is_none()
+        && conn.shown.is_none();
     let has_none = has_none && conn.stalls.is_none();
     rests
         && has_none
@@ -70,8 +73,10 @@ fn idle(conns: &Connections, most: usize) -> Vec<ClientKey> {
         return Vec::new();
     }
     let idle = conns.all().filter(|(index, conn)| may_part(conns, *index, conn));
-    let mut idle: Vec<(u64, ClientKey)> = idle.map(|(index, conn)| (conn.since_us, index)).collect();
-    let latest_first = |(since_us, index): &(u64, ClientKey)| (std::cmp::Reverse(*since_us), *index);
+    let mut idle: Vec<(u64, ClientKey)> =
+        idle.map(|(index, conn)| (conn.since_us, index)).collect();
+    let latest_first =
+        |(since_us, index): &(u64, ClientKey)| (std::cmp::Reverse(*since_us), *index);
     if most < idle.len() {
         idle.select_nth_unstable_by_key(most, latest_first);
         idle.truncate(most);
@@ -101,7 +106,8 @@ pub(crate) fn part(clients: &mut Clients, most: usize, cx: &Context) -> Vec<(u64
         let destination = conns.destinations.take(index).map(Original::elsewhere_counted);
         let conn = conns.remove(index);
         cx.counters.client_connections.sub(1);
-        let ClientConn { socket, peer, port, since_us, send_us, glitches, listener, flags, .. } = conn;
+        let ClientConn { socket, peer, port, since_us, send_us, glitches, listener, flags, .. } =
+            conn;
         let Flags { late, may_be_http2, .. } = flags;
         let client = MovedClient {
             peer,

@@ -79,7 +79,13 @@ fn ask(conns: &Connections, index: ClientKey, over: bool, cx: &mut Context) {
 }
 
 /// Takes the result of a look at a client.
-pub(crate) fn client_looked(clients: &mut Clients, token: u64, taken: Taken, over: bool, cx: &mut Context) {
+pub(crate) fn client_looked(
+    clients: &mut Clients,
+    token: u64,
+    taken: Taken,
+    over: bool,
+    cx: &mut Context,
+) {
     let conns = &mut clients.answers.conns;
     let Some(index) = conns.of_token(token) else { return };
     let conn = conns.at(index);
@@ -101,7 +107,9 @@ pub(crate) fn client_looked(clients: &mut Clients, token: u64, taken: Taken, ove
             Some(before) if acked >= before + PACE_BYTES => (now_us, now_us, Some(acked)),
             // What it has taken in the first half is unknown: it gets all of the time from there
             // on.
-            Some(before) if now_us < pace.from_us + timeout_us => (pace.from_us, pace.from_us, Some(before)),
+            Some(before) if now_us < pace.from_us + timeout_us => {
+                (pace.from_us, pace.from_us, Some(before))
+            }
             _ => return send_timed_out(clients, index, cx),
         },
     };
@@ -138,7 +146,13 @@ pub(super) enum Rest {
 }
 
 /// See [`Rest`]. `wait`: the same value for all looks of one wait.
-pub(super) fn rest_is_taken(conns: &mut Connections, index: ClientKey, wait: u64, taken: Taken, cx: &Context) -> Rest {
+pub(super) fn rest_is_taken(
+    conns: &mut Connections,
+    index: ClientKey,
+    wait: u64,
+    taken: Taken,
+    cx: &Context,
+) -> Rest {
     let Some(acked) = taken.acked.filter(|_| taken.is_taking) else { return Rest::None };
     let pace = conns.paces.get(index).filter(|pace| pace.send_us == wait);
     match pace.and_then(|pace| Some((pace.from_us, pace.acked?))) {

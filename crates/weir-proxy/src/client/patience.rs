@@ -52,9 +52,13 @@ impl ClientConn {
             due_us = due_us.min(exchange.deadline_us).min(seen_us);
         }
         let reading = match self.reading() {
-            Reading::Head if self.has_begun_request() && !self.flags.stopped => plan.head_timeout_us,
+            Reading::Head if self.has_begun_request() && !self.flags.stopped => {
+                plan.head_timeout_us
+            }
             Reading::Head if self.has_sent_all() => {
-                return due_us.min(self.since_us + plan.idle_timeout_us).min(leaves_us.unwrap_or(u64::MAX));
+                return due_us
+                    .min(self.since_us + plan.idle_timeout_us)
+                    .min(leaves_us.unwrap_or(u64::MAX));
             }
             Reading::Body => {
                 let exchange = inward();
@@ -85,7 +89,11 @@ impl ClientConn {
     pub(super) fn left_us(&self, first: &Exchange, plan: &ClientPlan) -> u64 {
         // The end of a stream's body says nothing of its client.
         let has_ended = self.flags.ended && self.stream.is_none() && !plan.serves_half_closed;
-        if has_ended { self.silent_since_us(first).saturating_add(HALF_CLOSED_US) } else { u64::MAX }
+        if has_ended {
+            self.silent_since_us(first).saturating_add(HALF_CLOSED_US)
+        } else {
+            u64::MAX
+        }
     }
 
     /// When to ask the kernel whether a client is still there that waits for its server, because

@@ -43,14 +43,24 @@ impl Clients {
     }
 
     /// Takes bytes from a client.
-    pub(crate) fn client_received(&mut self, token: u64, input: &Input<'_>, to: &mut Requests<'_>, cx: &mut Context) {
+    pub(crate) fn client_received(
+        &mut self,
+        token: u64,
+        input: &Input<'_>,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         cx.counters.client_bytes_in.add(input.bytes.len() as u64);
         let conn = self.conn_mut(index);
         match conn.reading() {
             // Behind the bytes that came with the request, which are passed on soon.
-            Reading::Tunnel if conn.stash.is_some() => conn.stash.get_or_insert_default().push(input.bytes),
-            Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
+            Reading::Tunnel if conn.stash.is_some() => {
+                conn.stash.get_or_insert_default().push(input.bytes)
+            }
+            Reading::Tunnel => {
+                self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx)
+            }
             Reading::Closing | Reading::Linger => {
                 conn.flags.unread = true;
                 self.answers.conns.tarpit.note_unread(index, input.bytes.len());
@@ -126,7 +136,12 @@ impl Clients {
     }
 
     /// Parses waiting input as far as possible.
-    pub(super) fn parse_stash(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    pub(super) fn parse_stash(
+        &mut self,
+        index: ClientKey,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         if self.conn(index).reading() == Reading::Tunnel {
             return pass_stash_on(self, index, to, cx);
         }
@@ -134,7 +149,9 @@ impl Clients {
         let mut used = 0;
         if self.head_is_whole(index, lent.rest(), cx) {
             used = self.parse(index, &Input::borrowed(lent.rest()), to, cx);
-            if let Some(stash) = self.answers.conns.conns.get_mut(index).and_then(|conn| conn.stash.as_mut()) {
+            if let Some(stash) =
+                self.answers.conns.conns.get_mut(index).and_then(|conn| conn.stash.as_mut())
+            {
                 // Even if no head could be taken: a scan that has found an end would continue with
                 // the next head.
                 stash.begin_head();
@@ -239,7 +256,8 @@ impl Clients {
             }
         };
         let parsed = weir_http::parse_request(&encoded.bytes, &cx.plan.client.head, fields);
-        let used = self.take_head(index, parsed, fields, &Input::borrowed(&encoded.bytes), 0, to, cx);
+        let used =
+            self.take_head(index, parsed, fields, &Input::borrowed(&encoded.bytes), 0, to, cx);
         if used > 0 && encoded.is_raw && self.is_there(index) {
             // The target of the request had to be encoded.
             self.conn_mut(index).count_glitch(ClientGlitch::TargetRaw, 1, cx);
@@ -294,7 +312,8 @@ impl Clients {
         let conn = self.conn(index);
         match (conn.codec.is_empty(), conn.flags.proxied) {
             (true, true) => {
-                let (client, token) = (self.answers.conns.local_name(index), self.answers.conns.token(index));
+                let (client, token) =
+                    (self.answers.conns.local_name(index), self.answers.conns.token(index));
                 let conn = self.answers.conns.at_mut(index);
                 let by = Asking { client, token, peer: conn.peer };
                 !self.forward.decide(by, conn.forward_state(), head, fields, bytes, cx)
@@ -304,12 +323,16 @@ impl Clients {
             (false, false) => {
                 let to = if cx.has_private {
                     let conn = self.answers.conns.at(index);
-                    let sealed = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &cx.plan.client).sealed;
+                    let sealed =
+                        client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &cx.plan.client)
+                            .sealed;
                     route(conn, sealed, head, fields, bytes, &cx.plan, &mut self.path).ok()
                 } else {
                     None
                 };
-                let is_private = |to: Routed| to.target.upstreams().any(|upstream| cx.is_private(upstream as u16));
+                let is_private = |to: Routed| {
+                    to.target.upstreams().any(|upstream| cx.is_private(upstream as u16))
+                };
                 head.upgrade.is_some() || to.is_some_and(is_private)
             }
         }
@@ -368,7 +391,9 @@ impl Clients {
         // Bytes behind a CONNECT may be for a tunnel. After a CONNECT without credentials every
         // request has to have some, so bytes of a tunnel are no valid request; and clients whose
         // authentication takes several turns need the connection.
-        let may_ask_again = head.persist && !here && matches!(local, Local::Refused(cause) if cause.status() == 407);
+        let may_ask_again = head.persist
+            && !here
+            && matches!(local, Local::Refused(cause) if cause.status() == 407);
         let is_followed = head.method == Method::Connect && !may_ask_again;
         let has_more = !head.body.is_empty() || is_followed;
         let slot = self.answers.conns.exchange_mut(exchange);
@@ -394,7 +419,9 @@ impl Clients {
         let want = ReplyConstraints {
             head: head.method == Method::Head,
             old: head.version == Version::Http10,
-            close: !head.persist || self.conn(index).flags.leaves || self.conn(index).stream.is_some(),
+            close: !head.persist
+                || self.conn(index).flags.leaves
+                || self.conn(index).stream.is_some(),
             trailers: head.te_trailers,
             connect: head.method == Method::Connect,
             grpc: self.conn(index).stream.is_some() && is_grpc(fields, bytes),
@@ -408,7 +435,13 @@ impl Clients {
         // Clients of a forward proxy speak for themselves.
         let peer = Some((conn.peer, conn.flags.sealed)).filter(|_| !conn.flags.proxied);
         self.answers.records.begin(exchange, peer, head, fields, bytes, cx);
-        if let Some(asker) = self.answers.conns.at(index).proxied.as_deref().and_then(|client| client.asker.as_deref())
+        if let Some(asker) = self
+            .answers
+            .conns
+            .at(index)
+            .proxied
+            .as_deref()
+            .and_then(|client| client.asker.as_deref())
         {
             self.answers.records.asked_by(exchange, asker);
         }
@@ -435,7 +468,9 @@ impl Clients {
         }
         if is_held {
             tarpit::client_left(&mut self.answers, index, cx);
-        } else if conn.stash.is_some() && matches!(conn.reading(), Reading::Head | Reading::Body | Reading::Tunnel) {
+        } else if conn.stash.is_some()
+            && matches!(conn.reading(), Reading::Head | Reading::Body | Reading::Tunnel)
+        {
             self.parse_stash(index, to, cx);
         } else {
             self.input_ended(index, to, cx);
@@ -446,20 +481,30 @@ impl Clients {
     }
 
     /// Nothing follows the received input: ends what can be ended, as far as the input is parsed.
-    pub(super) fn input_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    pub(super) fn input_ended(
+        &mut self,
+        index: ClientKey,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         let conn = self.conn(index);
         // The end of a stream's body waits like the bytes before it.
-        let waits = conn.stash.is_some() || conn.stream.is_some() && self.answers.conns.is_held_back(conn);
+        let waits =
+            conn.stash.is_some() || conn.stream.is_some() && self.answers.conns.is_held_back(conn);
         let has_sent_all = conn.has_sent_all() && !self.answers.conns.carriers.wants_write(index);
         match conn.reading() {
             Reading::Tunnel => self.tunnel_client_ended(index, to, cx),
-            Reading::Linger => self.answers.close_conn(index, self.conn(index).orderly_end(&cx.plan.client), cx),
+            Reading::Linger => {
+                self.answers.close_conn(index, self.conn(index).orderly_end(&cx.plan.client), cx)
+            }
             Reading::Body if !waits => self.body_ended(index, to, cx),
             Reading::Body | Reading::Await => {}
             // For a stream only the body ends.
             _ if conn.stream.is_some() => {}
             // A client that sends no more opens no window either. Output on its way still leaves.
-            Reading::Frames if has_sent_all => self.answers.close_conn(index, ClientEnd::ClientClosed, cx),
+            Reading::Frames if has_sent_all => {
+                self.answers.close_conn(index, ClientEnd::ClientClosed, cx)
+            }
             Reading::Frames => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
             Reading::Head | Reading::Closing => {
                 let waits = conn.stash.is_some() && !may_ask(self.conns(), index, &cx.plan.client);
@@ -525,7 +570,14 @@ pub(super) fn go_on(
         return;
     }
     if leads_home(&mut clients.answers.conns, exchange, upstream, cx) {
-        return clients.answer_locally(index, exchange, head, here, Cause::OwnDestination.into(), cx);
+        return clients.answer_locally(
+            index,
+            exchange,
+            head,
+            here,
+            Cause::OwnDestination.into(),
+            cx,
+        );
     }
     if clients.conn(index).flags.proxied {
         cx.usage.requested(clients.conn(index).account(), head.method == Method::Connect);
@@ -545,7 +597,12 @@ pub(super) fn go_on(
     if is_done {
         // It has its response, or waits for a fetch.
     } else if !head.body.is_empty() {
-        let kept = KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
+        let kept = KeptRequest {
+            head: *head,
+            fields: fields.clone(),
+            bytes: bytes[..head.bytes].to_vec(),
+            upstream,
+        };
         clients.read_body(index, exchange, head, here, Ok(kept), cx);
         if here {
             // Nearly always the body is complete now, and needs no timer.
@@ -556,7 +613,18 @@ pub(super) fn go_on(
             // Before it is forwarded: its response may come at once.
             clients.conn_mut(index).read_as(Reading::Await);
         }
-        clients.asks.forward(&mut clients.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);
+        clients.asks.forward(
+            &mut clients.answers,
+            exchange,
+            upstream,
+            head,
+            fields,
+            bytes,
+            &[],
+            None,
+            to,
+            cx,
+        );
     }
     if clients.is_there(index) {
         clients.answers.conns.arm(index, cx);

@@ -81,7 +81,13 @@ impl Clients {
 
     /// Takes the bytes that a tunnel has moved, from its client and to it, since the driver has it.
     /// A tunnel that has moved nothing for too long ends.
-    pub(crate) fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64, cx: &mut Context) {
+    pub(crate) fn relay_looked(
+        &mut self,
+        token: u64,
+        from_client: u64,
+        to_client: u64,
+        cx: &mut Context,
+    ) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         if self.count_relayed(index, from_client, to_client, cx) {
             self.conn_mut(index).since_us = cx.now_us;
@@ -102,11 +108,21 @@ impl Clients {
     ) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         self.count_relayed(index, from_client, to_client, cx);
-        self.answers.close_conn(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded }, cx);
+        self.answers.close_conn(
+            index,
+            if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded },
+            cx,
+        );
     }
 
     /// Counts the bytes that the driver has moved since the last time. False: none.
-    fn count_relayed(&mut self, index: ClientKey, from_client: u64, to_client: u64, cx: &mut Context) -> bool {
+    fn count_relayed(
+        &mut self,
+        index: ClientKey,
+        from_client: u64,
+        to_client: u64,
+        cx: &mut Context,
+    ) -> bool {
         let Some(relay) = &mut self.conn_mut(index).relay else { return false };
         let (up, down) = relay.count((from_client, to_client), cx);
         if let Some(exchange) = self.conn(index).codec.current() {

@@ -51,7 +51,9 @@ fn rank(conns: &Connections, index: ClientKey) -> Option<(Rank, u64)> {
         return None;
     }
     let rank = match conn.reading() {
-        Reading::Head if !conn.codec.is_empty() || conn.stream.is_some() || conn.is_fetch() => return None,
+        Reading::Head if !conn.codec.is_empty() || conn.stream.is_some() || conn.is_fetch() => {
+            return None;
+        }
         Reading::Head if conn.has_begun_request() => Rank::Begun,
         Reading::Head if conn.send_us > 0 => Rank::Rests,
         Reading::Head => Rank::Silent,

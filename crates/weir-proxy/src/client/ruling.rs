@@ -62,17 +62,20 @@ impl Clients {
         if spoken.is_doubtful && !conn.flags.proxied {
             cx.counters.schemes_ignored.add(1);
         }
-        let (goal, rules) = match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
-            Ok(Routed { target: Target::Upstream(upstream), rules }) => (Ok(upstream), rules),
-            Ok(Routed { target: Target::Split(split), rules }) => {
-                let hash = split.key().and_then(|key| key_of(key, conn.peer, head, fields, bytes, &cx.plan.client));
-                let (upstream, is_part) = split.choose(hash);
-                cx.counters.split_off.add(u64::from(is_part));
-                (Ok(upstream), rules)
-            }
-            Ok(Routed { target: Target::Here(own), rules }) => (Err(own), rules),
-            Err(local) => return Ok((Err(local), identity.map(Ruled::only_named))),
-        };
+        let (goal, rules) =
+            match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
+                Ok(Routed { target: Target::Upstream(upstream), rules }) => (Ok(upstream), rules),
+                Ok(Routed { target: Target::Split(split), rules }) => {
+                    let hash = split.key().and_then(|key| {
+                        key_of(key, conn.peer, head, fields, bytes, &cx.plan.client)
+                    });
+                    let (upstream, is_part) = split.choose(hash);
+                    cx.counters.split_off.add(u64::from(is_part));
+                    (Ok(upstream), rules)
+                }
+                Ok(Routed { target: Target::Here(own), rules }) => (Err(own), rules),
+                Err(local) => return Ok((Err(local), identity.map(Ruled::only_named))),
+            };
         if let (Ok(upstream), None) = (&goal, &rules) {
             return Ok((Ok(*upstream), identity.map(Ruled::only_named)));
         }
@@ -83,11 +86,13 @@ impl Clients {
         let user = match (refusal, rules.and_then(|rules| rules.users.as_ref())) {
             (Some(cause), _) => Err(cause),
             (None, None) => Ok(None),
-            (None, Some(users)) => match conns.visitors.login(carrier_of(conns, index), users, fields, bytes) {
-                Login::Known(user) => Ok(Some(user)),
-                Login::Refused(cause) => Err(cause),
-                Login::Unknown(credentials) => return Err(Box::new((found, credentials))),
-            },
+            (None, Some(users)) => {
+                match conns.visitors.login(carrier_of(conns, index), users, fields, bytes) {
+                    Login::Known(user) => Ok(Some(user)),
+                    Login::Refused(cause) => Err(cause),
+                    Login::Unknown(credentials) => return Err(Box::new((found, credentials))),
+                }
+            }
         };
         Ok(found.rule(user, conn.peer, head, fields, bytes, &cx.plan))
     }
@@ -95,7 +100,13 @@ impl Clients {
     /// Returns the identifiers of a request. None: they are not needed, or the request belongs to a
     /// client of the forward proxy, where destinations are strangers.
     #[inline]
-    fn identify(&mut self, index: ClientKey, fields: &Fields, bytes: &[u8], cx: &Context) -> Option<Identity> {
+    fn identify(
+        &mut self,
+        index: ClientKey,
+        fields: &Fields,
+        bytes: &[u8],
+        cx: &Context,
+    ) -> Option<Identity> {
         let plan = &cx.plan.client;
         if !plan.names_requests() || self.conn(index).flags.proxied {
             return None;
@@ -124,7 +135,17 @@ impl Found {
             Err(cause) => (None, Some(cause)),
         };
         let (identity_of, user) = (identity.as_ref(), user.as_ref());
-        let known = Known { head, fields, bytes, client, peer, sealed, identity: identity_of, upstream, user };
+        let known = Known {
+            head,
+            fields,
+            bytes,
+            client,
+            peer,
+            sealed,
+            identity: identity_of,
+            upstream,
+            user,
+        };
         let rules = rules.filter(|rules| !rules.changes_nothing());
         let (ruled, fault) = match rules.map(|rules| Ruled::new(&rules, &known)).transpose() {
             Ok(ruled) => (ruled, None),
@@ -133,7 +154,11 @@ impl Found {
         let refusal = match (refusal, fault) {
             // A 401 has a challenge (RFC 9110 §15.5.2), which is one of the rules.
             (
-                Some(Cause::AuthorizationMissing | Cause::AuthorizationInvalid | Cause::AuthorizationWrong),
+                Some(
+                    Cause::AuthorizationMissing
+                    | Cause::AuthorizationInvalid
+                    | Cause::AuthorizationWrong,
+                ),
                 Some(fault),
             ) => Some(fault),
             (refusal, fault) => refusal.or(fault),
@@ -141,7 +166,9 @@ impl Found {
         let goal = match (refusal, goal) {
             (Some(cause), _) => Err(cause.into()),
             (None, Ok(upstream)) => Ok(upstream),
-            (None, Err(own)) => Err(own.local(&known, ruled.as_ref().and_then(|ruled| ruled.path()))),
+            (None, Err(own)) => {
+                Err(own.local(&known, ruled.as_ref().and_then(|ruled| ruled.path())))
+            }
         };
         let ruled = match ruled {
             Some(ruled) => Some(ruled.named(identity)),
@@ -170,7 +197,11 @@ pub(super) fn route(
         return Err(Cause::ConnectRefused.into());
     }
     if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
-        return Err(if head.method == Method::Trace { Cause::MaxForwards.into() } else { Local::Options });
+        return Err(if head.method == Method::Trace {
+            Cause::MaxForwards.into()
+        } else {
+            Local::Options
+        });
     }
     if let (RequestBody::Length(length), Some(max)) = (head.body, plan.client.body_bytes_max)
         && length > max

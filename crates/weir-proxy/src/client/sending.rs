@@ -13,7 +13,13 @@ use crate::ending::ClientEnd;
 
 impl Answers {
     /// The output of a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
-    pub(crate) fn client_sent(&mut self, token: u64, spare: Option<Vec<u8>>, ok: bool, cx: &mut Context) {
+    pub(crate) fn client_sent(
+        &mut self,
+        token: u64,
+        spare: Option<Vec<u8>>,
+        ok: bool,
+        cx: &mut Context,
+    ) {
         if let Some(buffer) = spare {
             cx.spare.give(buffer);
         }
@@ -74,7 +80,9 @@ impl Answers {
                 conn.since_us = now_us;
                 // The timeout for a server may be longer than the one for an idle client, or for a
                 // client that has to leave.
-                if conn.flags.leaves || conn.armed_us > now_us.saturating_add(cx.plan.client.idle_timeout_us) {
+                if conn.flags.leaves
+                    || conn.armed_us > now_us.saturating_add(cx.plan.client.idle_timeout_us)
+                {
                     self.conns.arm(index, cx);
                 }
             }
@@ -185,7 +193,12 @@ impl Answers {
                 self.conns.cancel(first, hard, cx);
             }
             fetch::on_dropped(self, first, hard, cx);
-            self.records.abandoned(index, why, || self.conns.ending(index, first, &cx.plan.client), cx);
+            self.records.abandoned(
+                index,
+                why,
+                || self.conns.ending(index, first, &cx.plan.client),
+                cx,
+            );
             compressing::give_up(&mut self.conns, first);
             self.conns.pop(index);
         }

@@ -94,7 +94,11 @@ pub(super) fn carrier_of(conns: &Connections, index: ClientKey) -> ClientKey {
 }
 
 /// Changes the stalls of a connection, and drops them if they are empty.
-fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOnce(&mut Stalls) -> T) -> T {
+fn change_stalls<T>(
+    conns: &mut Connections,
+    index: ClientKey,
+    change: impl FnOnce(&mut Stalls) -> T,
+) -> T {
     let stalls = &mut conns.at_mut(index).stalls;
     let changed = stalls.get_or_insert_default();
     let result = change(changed);
@@ -106,25 +110,40 @@ fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOn
 
 /// Stops an upstream connection. That is repeated each time, because the connection continues
 /// unasked with responses for other clients.
-pub(super) fn stop_source(conns: &mut Connections, slot: ExchangeKey, server_conn: ConnId, cx: &Context) -> Stop {
+pub(super) fn stop_source(
+    conns: &mut Connections,
+    slot: ExchangeKey,
+    server_conn: ConnId,
+    cx: &Context,
+) -> Stop {
     let index = conns.exchange(slot).conn;
     // Its response may come from a fetch, which has another client.
     let client = conns.name(conns.exchange(source_of(conns, slot)).conn, cx);
     change_stalls(conns, index, |stalls| {
         if stalls.stopped.iter().all(|stopped| stopped.conn != server_conn) {
-            stalls.stopped.push(Stopped { conn: server_conn, client, since_us: cx.now_us, aside: false });
+            stalls.stopped.push(Stopped {
+                conn: server_conn,
+                client,
+                since_us: cx.now_us,
+                aside: false,
+            });
         }
     });
     Stop { conn: server_conn, client }
 }
 
 /// Takes out the selected connections among those that have stopped for a client.
-fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool) -> Vec<Stopped> {
+fn take_stopped(
+    conns: &mut Connections,
+    index: ClientKey,
+    goes: impl Fn(ConnId) -> bool,
+) -> Vec<Stopped> {
     if !conns.at(index).stops_sources() {
         return Vec::new();
     }
-    let taken: Vec<Stopped> =
-        change_stalls(conns, index, |stalls| stalls.stopped.extract_if(.., |stopped| goes(stopped.conn)).collect());
+    let taken: Vec<Stopped> = change_stalls(conns, index, |stalls| {
+        stalls.stopped.extract_if(.., |stopped| goes(stopped.conn)).collect()
+    });
     let asides = taken.iter().filter(|stopped| stopped.aside).count() as u32;
     if asides > 0 {
         let owner = carrier_of(conns, index);
@@ -134,7 +153,12 @@ fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId)
 }
 
 /// Resumes the selected connections among those that have stopped for a client.
-fn resume(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool, cx: &mut Context) {
+fn resume(
+    conns: &mut Connections,
+    index: ClientKey,
+    goes: impl Fn(ConnId) -> bool,
+    cx: &mut Context,
+) {
     for Stopped { conn, client, .. } in take_stopped(conns, index, goes) {
         cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });
     }
@@ -149,7 +173,12 @@ pub(super) fn resume_sources(conns: &mut Connections, index: ClientKey, cx: &mut
 }
 
 /// Resumes the connection that brings the response to a request, if it has stopped.
-pub(super) fn resume_source(conns: &mut Connections, index: ClientKey, slot: ExchangeKey, cx: &mut Context) {
+pub(super) fn resume_source(
+    conns: &mut Connections,
+    index: ClientKey,
+    slot: ExchangeKey,
+    cx: &mut Context,
+) {
     let source = conns.exchange(slot).server_conn;
     resume(conns, index, |conn| Some(conn) == source, cx);
 }
@@ -167,8 +196,10 @@ pub(super) fn forget_source(conns: &mut Connections, slot: ExchangeKey) {
 fn reserve(conns: &mut Connections, index: ClientKey, left: u64, cx: &Context) -> bool {
     let conn = conns.at(index);
     let (own, bytes) = (conn.reserved(), unsent(conns, index) + left as usize);
-    let absorbed = conns.at(carrier_of(conns, index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
-    let fits = absorbed - own + bytes <= ABSORB_CLIENT_BYTES && conns.absorbed - own + bytes <= ABSORB_BYTES;
+    let absorbed =
+        conns.at(carrier_of(conns, index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
+    let fits = absorbed - own + bytes <= ABSORB_CLIENT_BYTES
+        && conns.absorbed - own + bytes <= ABSORB_BYTES;
     if fits {
         set_reserved(conns, index, bytes, cx);
     }
@@ -244,7 +275,8 @@ fn is_out_of_patience(conns: &Connections, owner: ClientKey, most: u32, cx: &Con
     let is_full = asides >= most;
     let longest = || all_aside(conns, owner).min();
     most < ASIDE_CLIENT_MAX
-        || asides > 0 && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
+        || asides > 0
+            && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
 }
 
 /// Looks for impossible states.
@@ -257,12 +289,17 @@ pub(super) fn audit_stalls(conns: &Connections) -> Result<(), String> {
     for (index, conn) in conns.all() {
         all += conn.reserved();
         if conn.codec.current().is_none() {
-            at_most("bytes reserved behind the last answer", conn.reserved(), unsent(conns, index))?;
+            at_most(
+                "bytes reserved behind the last answer",
+                conn.reserved(),
+                unsent(conns, index),
+            )?;
         }
         let streams = conns.carriers.get(index).map_or(&[][..], |streams| &streams.all);
         let (mut absorbed, mut aside) = (0, 0);
         let mut encoding = 0;
-        for (index, stalls) in streams.iter().copied().chain([index]).filter_map(|index| Some((index, stalls(index)?)))
+        for (index, stalls) in
+            streams.iter().copied().chain([index]).filter_map(|index| Some((index, stalls(index)?)))
         {
             absorbed += stalls.reserved;
             let asides = stalls.stopped.iter().filter(|stopped| stopped.aside).count();
@@ -270,7 +307,11 @@ pub(super) fn audit_stalls(conns: &Connections) -> Result<(), String> {
             encoding += if is_encoding(conns, index) { asides } else { 0 };
         }
         if conn.stream.is_none() {
-            equal("what a client has reserved", stalls(index).map_or(0, |stalls| stalls.absorbed), absorbed)?;
+            equal(
+                "what a client has reserved",
+                stalls(index).map_or(0, |stalls| stalls.absorbed),
+                absorbed,
+            )?;
             equal("what is aside for a client", asides(conns, index) as usize, aside)?;
             at_most("bytes taken in for a client", absorbed, ABSORB_CLIENT_BYTES)?;
             at_most("connections aside for a client", aside, ASIDE_CLIENT_MAX as usize + encoding)?;
@@ -308,12 +349,16 @@ impl Answers {
         if is_new && !aside && !is_out_of_patience(&self.conns, owner, most, cx) {
             return;
         }
-        if let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn).filter(|_| is_new) {
+        if let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn).filter(|_| is_new)
+        {
             stopped.aside = true;
             change_stalls(&mut self.conns, owner, |stalls| stalls.asides += 1);
         }
         if !aside {
-            cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, flow: Flow::Aside });
+            cx.post(
+                server_conn.worker,
+                Mail::Flow { conn: server_conn, client, flow: Flow::Aside },
+            );
         }
         self.give_up_asides(owner, most, cx);
     }

@@ -148,7 +148,8 @@ pub(super) fn client_left(answers: &mut Answers, index: ClientKey, cx: &mut Cont
 
 /// Releases the held requests of clients that have to leave: they get their responses now.
 pub(super) fn let_leaving_go(answers: &mut Answers, cx: &mut Context) {
-    let leaves = |index: &ClientKey| answers.conns.at(carrier_of(&answers.conns, *index)).flags.leaves;
+    let leaves =
+        |index: &ClientKey| answers.conns.at(carrier_of(&answers.conns, *index)).flags.leaves;
     let held = answers.conns.tarpit.held.iter().map(|(index, _)| index);
     let leaving: Vec<ClientKey> = held.filter(leaves).collect();
     leaving.into_iter().for_each(|index| let_go(answers, index, cx));

@@ -50,7 +50,12 @@ fn note_late(clients: &mut Clients, index: ClientKey, with: Timeout, cx: &Contex
 
 /// The response that a client waits for is late, or it is time to check on the client. Returns
 /// whether nothing else is to be done.
-fn look_at_first(clients: &mut Clients, index: ClientKey, first: ExchangeKey, cx: &mut Context) -> bool {
+fn look_at_first(
+    clients: &mut Clients,
+    index: ClientKey,
+    first: ExchangeKey,
+    cx: &mut Context,
+) -> bool {
     let exchange = clients.answers.conns.exchange(first);
     if !clients.conn(index).awaits_server(exchange) {
         return false;
@@ -107,9 +112,14 @@ impl Clients {
             let all = streams.all.clone();
             all.iter().for_each(|index| self.conn_timer(*index, cx));
             // For those that were not due, or are due again.
-            let due_us =
-                all.iter().filter(|index| self.is_there(**index)).map(|index| self.conn(*index).armed_us).min();
-            if let (Some(streams), Some(due_us)) = (self.answers.conns.carriers.get_mut(carrier), due_us) {
+            let due_us = all
+                .iter()
+                .filter(|index| self.is_there(**index))
+                .map(|index| self.conn(*index).armed_us)
+                .min();
+            if let (Some(streams), Some(due_us)) =
+                (self.answers.conns.carriers.get_mut(carrier), due_us)
+            {
                 streams.due_us = streams.due_us.min(due_us);
             }
         }
@@ -134,7 +144,12 @@ impl Clients {
         let conn = self.conn(index);
         if let Some(stream) = conn.stream.as_deref()
             && conn.flags.sending
-            && self.answers.conns.carriers.get(stream.carrier).is_some_and(|streams| streams.mux.may_send(stream.id))
+            && self
+                .answers
+                .conns
+                .carriers
+                .get(stream.carrier)
+                .is_some_and(|streams| streams.mux.may_send(stream.id))
         {
             // Other streams come first: the client is not the cause, and is judged by what the
             // connection takes.
@@ -162,10 +177,18 @@ impl Clients {
                 note_late(self, index, Timeout::Head, cx);
                 let conn = self.conn_mut(index);
                 let (since_us, stash) = (conn.since_us, conn.stash.take().unwrap_or_default());
-                self.answers.refuse(index, Cause::HeadTimeout, &stash.bytes[stash.start..], since_us, cx);
+                self.answers.refuse(
+                    index,
+                    Cause::HeadTimeout,
+                    &stash.bytes[stash.start..],
+                    since_us,
+                    cx,
+                );
             }
             Reading::Body => body_timed_out(self, index, cx),
-            Reading::Head if self.conn(index).flags.leaves => self.answers.close_conn(index, ClientEnd::Drained, cx),
+            Reading::Head if self.conn(index).flags.leaves => {
+                self.answers.close_conn(index, ClientEnd::Drained, cx)
+            }
             Reading::Head => {
                 cx.counters.timeouts.count(Timeout::Idle);
                 self.answers.close_conn(index, ClientEnd::IdleTimeout, cx);
@@ -178,7 +201,13 @@ impl Clients {
                 cx.counters.timeouts.count(Timeout::Errand);
                 let stash = self.conn_mut(index).stash.take().unwrap_or_default();
                 let since_us = self.conn(index).since_us;
-                self.answers.refuse(index, Cause::ErrandTimeout, &stash.bytes[stash.start..], since_us, cx);
+                self.answers.refuse(
+                    index,
+                    Cause::ErrandTimeout,
+                    &stash.bytes[stash.start..],
+                    since_us,
+                    cx,
+                );
             }
             Reading::Await if conn.flags.unverified => {
                 cx.counters.timeouts.count(Timeout::Errand);

@@ -30,7 +30,12 @@ impl Clients {
         send_body(&self.answers.conns, exchange, piece, false, to, cx);
     }
 
-    pub(super) fn tunnel_client_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    pub(super) fn tunnel_client_ended(
+        &mut self,
+        index: ClientKey,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         let conn = self.conn(index);
         let Some(exchange) = conn.codec.current() else { return };
         let over = conn.flags.shut;

@@ -58,7 +58,12 @@ pub(super) fn pass_on_is_due(clients: &mut Clients, index: ClientKey, cx: &mut C
 
 /// A request with a body to follow is on a connection: the rest of the body may come, unless its
 /// client waits until the server wants it. `at_once`: the request has not waited for a connection.
-pub(super) fn may_send_body(answers: &mut Answers, id: ExchangeId, at_once: bool, cx: &mut Context) {
+pub(super) fn may_send_body(
+    answers: &mut Answers,
+    id: ExchangeId,
+    at_once: bool,
+    cx: &mut Context,
+) {
     let exchange = answers.conns.exchange_mut(id.index);
     // The part of a body that is passed on from here on is in no copy.
     exchange.spare = exchange.spare.take().filter(|_| exchange.upload.is_none());
@@ -76,7 +81,9 @@ pub(super) fn may_send_body(answers: &mut Answers, id: ExchangeId, at_once: bool
 pub(super) fn go_on_with_body(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let exchange = answers.conns.exchange_mut(slot);
     let is_waiting = exchange.phase() == Phase::Waiting;
-    let Some(upload) = exchange.upload.as_mut().filter(|upload| upload.awaits_continue) else { return };
+    let Some(upload) = exchange.upload.as_mut().filter(|upload| upload.awaits_continue) else {
+        return;
+    };
     upload.pass_on_us = u64::MAX;
     // Otherwise it has got its response instead.
     if is_waiting {
@@ -90,13 +97,18 @@ impl ClientConn {
     /// Whether a body is read although weir itself answers its request: a small body that is sure
     /// to come, on a connection that is worth it. `here`: some of it has arrived.
     pub(super) fn drains(&self, head: &RequestHead, here: bool, local: &Local) -> bool {
-        let is_small = matches!(head.body, RequestBody::Length(length) if length <= DRAIN_BYTES_MAX);
+        let is_small =
+            matches!(head.body, RequestBody::Length(length) if length <= DRAIN_BYTES_MAX);
         let is_coming = !head.expect_continue || here;
         // Of the requests that a forward proxy refuses, only those that lack credentials come
         // again.
-        let is_worth_it = !self.flags.proxied || matches!(local, Local::Refused(cause) if cause.status() == 407);
+        let is_worth_it =
+            !self.flags.proxied || matches!(local, Local::Refused(cause) if cause.status() == 407);
         let goes_on = head.persist && self.stream.is_none() && !self.flags.leaves && is_worth_it;
-        is_small && is_coming && goes_on && !matches!(local, Local::Refused(cause) if cause.ends_connection())
+        is_small
+            && is_coming
+            && goes_on
+            && !matches!(local, Local::Refused(cause) if cause.ends_connection())
     }
 }
 
@@ -124,7 +136,9 @@ impl Clients {
         };
         let expects = head.expect_continue && !here;
         let pass_on_us = match request {
-            Some(_) => self.answers.conns.exchange(exchange).buffering().pass_on_us(expects, cx.now_us),
+            Some(_) => {
+                self.answers.conns.exchange(exchange).buffering().pass_on_us(expects, cx.now_us)
+            }
             None => u64::MAX,
         };
         let is_due = pass_on_us <= cx.now_us;
@@ -189,7 +203,9 @@ impl Clients {
         }
         match part {
             Ok(BodyPart::More) => {}
-            Ok(BodyPart::Data { start, end }) => self.upload_piece(index, input.piece(start..end), to, cx),
+            Ok(BodyPart::Data { start, end }) => {
+                self.upload_piece(index, input.piece(start..end), to, cx)
+            }
             Ok(BodyPart::End) => self.upload_complete(index, to, cx),
             Err(_) => {
                 self.answers.upload_failed(index, Cause::BadChunk, cx);
@@ -207,7 +223,11 @@ impl Clients {
 
     /// A body ends: it is complete, or cut off.
     pub(super) fn body_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let is_complete = self.answers.conns.upload(index).is_some_and(|(_, upload)| upload.framing.ends_by_close());
+        let is_complete = self
+            .answers
+            .conns
+            .upload(index)
+            .is_some_and(|(_, upload)| upload.framing.ends_by_close());
         if is_complete {
             self.upload_complete(index, to, cx);
         } else {
@@ -215,7 +235,13 @@ impl Clients {
         }
     }
 
-    fn upload_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
+    fn upload_piece(
+        &mut self,
+        index: ClientKey,
+        piece: Piece<'_>,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         let Some((_, upload)) = self.answers.conns.upload(index) else { return };
         upload.received += piece.len() as u64;
         if upload.bytes_max.is_some_and(|max| upload.received > max) {
@@ -240,7 +266,13 @@ impl Clients {
     }
 
     /// Forwards a piece of a body after its request.
-    fn stream_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
+    fn stream_piece(
+        &mut self,
+        index: ClientKey,
+        piece: Piece<'_>,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
         if piece.is_empty() {
             return;
@@ -253,7 +285,14 @@ impl Clients {
             weir_http::encode_chunk_head(&mut head, piece.len());
             send_body(&self.answers.conns, exchange, Piece::Borrowed(&head), false, to, cx);
             send_body(&self.answers.conns, exchange, piece, false, to, cx);
-            send_body(&self.answers.conns, exchange, Piece::Borrowed(weir_http::CHUNK_TAIL), false, to, cx);
+            send_body(
+                &self.answers.conns,
+                exchange,
+                Piece::Borrowed(weir_http::CHUNK_TAIL),
+                false,
+                to,
+                cx,
+            );
         } else {
             send_body(&self.answers.conns, exchange, piece, false, to, cx);
         }
@@ -261,7 +300,12 @@ impl Clients {
 
     /// Forwards a request with an incomplete body: the head and the bytes here now, the rest as it
     /// comes.
-    pub(super) fn begin_streaming(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    pub(super) fn begin_streaming(
+        &mut self,
+        index: ClientKey,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
         (upload.streaming, upload.is_due, upload.pass_on_us) = (true, false, u64::MAX);
         let body = std::mem::take(&mut upload.body);
@@ -269,10 +313,20 @@ impl Clients {
         upload.awaits_continue &= body.is_empty();
         let expects = upload.awaits_continue;
         let Some(request) = upload.request.take() else { return };
-        let framing = upload.framing.left().map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
+        let framing = upload
+            .framing
+            .left()
+            .map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
         self.answers.conns.exchange_mut(exchange).held_back = true;
         self.answers.passes_body_on(index);
-        self.forward_kept(exchange, &request, &body, Upload { framing, streaming: true, expects }, to, cx);
+        self.forward_kept(
+            exchange,
+            &request,
+            &body,
+            Upload { framing, streaming: true, expects },
+            to,
+            cx,
+        );
         if self.is_there(index) {
             self.answers.conns.update_receive(index, cx);
             self.answers.conns.arm(index, cx);
@@ -316,7 +370,18 @@ impl Clients {
         cx: &mut Context,
     ) {
         let KeptRequest { head, fields, bytes, upstream } = request;
-        self.asks.forward(&mut self.answers, exchange, *upstream, head, fields, bytes, body, Some(upload), to, cx);
+        self.asks.forward(
+            &mut self.answers,
+            exchange,
+            *upstream,
+            head,
+            fields,
+            bytes,
+            body,
+            Some(upload),
+            to,
+            cx,
+        );
     }
 }
 

@@ -80,7 +80,13 @@ pub(super) struct Visitors(SideTable<ClientKey, Visitor>);
 impl Visitors {
     /// Returns the user of a request on a route with users, as far as that is known. `carrier`: the
     /// connection, or that of the stream.
-    pub(super) fn login(&self, carrier: ClientKey, users: &BasicAuth, fields: &Fields, bytes: &[u8]) -> Login {
+    pub(super) fn login(
+        &self,
+        carrier: ClientKey,
+        users: &BasicAuth,
+        fields: &Fields,
+        bytes: &[u8],
+    ) -> Login {
         let value = match shown(fields, FieldName::Authorization, bytes) {
             Ok(value) => value,
             Err(Unreadable::Missing) => return Login::Refused(Cause::AuthorizationMissing),
@@ -94,9 +100,16 @@ impl Visitors {
     }
 
     /// Takes the verdict on a question of a connection. Returns whether a request waits for it.
-    pub(super) fn judged(&mut self, index: ClientKey, asked: u64, verdict: Result<Arc<User>, Unverified>) -> bool {
+    pub(super) fn judged(
+        &mut self,
+        index: ClientKey,
+        asked: u64,
+        verdict: Result<Arc<User>, Unverified>,
+    ) -> bool {
         let waiting = self.0.get_mut(index).and_then(|visitor| visitor.waiting.as_mut());
-        let Some(waiting) = waiting.filter(|waiting| waiting.asked == Some(asked)) else { return false };
+        let Some(waiting) = waiting.filter(|waiting| waiting.asked == Some(asked)) else {
+            return false;
+        };
         waiting.verdict = Some(verdict);
         true
     }
@@ -148,7 +161,8 @@ pub(super) fn await_verdict(
     let id = clients.answers.conns.exchange_id(exchange, cx);
     let asked = verify(clients, index, &found, credentials);
     let bytes = bytes[..head.bytes].to_vec();
-    let waiting = Waiting { id, found, head: *head, fields: fields.clone(), bytes, asked, verdict: None };
+    let waiting =
+        Waiting { id, found, head: *head, fields: fields.clone(), bytes, asked, verdict: None };
     clients.answers.conns.visitors.0.get_or_default(index).waiting = Some(Box::new(waiting));
     let conn = clients.conn_mut(index);
     conn.read_as(Reading::Await);
@@ -158,16 +172,28 @@ pub(super) fn await_verdict(
 }
 
 /// Has credentials compared. Returns the serial number of the question.
-fn verify(clients: &mut Clients, index: ClientKey, found: &Found, credentials: Credentials) -> Option<u64> {
+fn verify(
+    clients: &mut Clients,
+    index: ClientKey,
+    found: &Found,
+    credentials: Credentials,
+) -> Option<u64> {
     let users = Arc::clone(&found.users()?.users);
     let (token, client) = (clients.answers.conns.token(index), Lane::of(found.client));
     Some(clients.forward.verify(token, client, users, credentials))
 }
 
 /// Continues a request that waited for a verdict, if that has arrived.
-pub(super) fn go_on_judged(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+pub(super) fn go_on_judged(
+    clients: &mut Clients,
+    index: ClientKey,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) {
     let Some(waiting) = clients.answers.conns.visitors.take_judged(index) else { return };
-    let Waiting { id, found, head, fields, bytes, verdict: Some(verdict), .. } = *waiting else { return };
+    let Waiting { id, found, head, fields, bytes, verdict: Some(verdict), .. } = *waiting else {
+        return;
+    };
     if !clients.answers.conns.holds(id) || clients.conn(index).reading() != Reading::Await {
         clients.conn_mut(index).flags.unverified = false;
         return;
@@ -178,7 +204,8 @@ pub(super) fn go_on_judged(clients: &mut Clients, index: ClientKey, to: &mut Req
             Login::Unknown(credentials) => {
                 let asked = verify(clients, index, &found, credentials);
                 let waiting = Waiting { id, found, head, fields, bytes, asked, verdict: None };
-                clients.answers.conns.visitors.0.get_or_default(index).waiting = Some(Box::new(waiting));
+                clients.answers.conns.visitors.0.get_or_default(index).waiting =
+                    Some(Box::new(waiting));
                 return;
             }
             Login::Known(user) => Ok(Some(user)),
@@ -204,7 +231,13 @@ pub(super) fn go_on_judged(clients: &mut Clients, index: ClientKey, to: &mut Req
     }
 }
 
-fn relogin(clients: &Clients, index: ClientKey, found: &Found, fields: &Fields, bytes: &[u8]) -> Login {
+fn relogin(
+    clients: &Clients,
+    index: ClientKey,
+    found: &Found,
+    fields: &Fields,
+    bytes: &[u8],
+) -> Login {
     match found.users() {
         Some(users) => {
             let conns = &clients.answers.conns;
@@ -215,12 +248,20 @@ fn relogin(clients: &Clients, index: ClientKey, found: &Found, fields: &Fields, 
 }
 
 /// The client of a connection, or of all its streams, has proved to be this user.
-fn vouch(clients: &mut Clients, index: ClientKey, found: &Found, user: &Arc<User>, fields: &Fields, bytes: &[u8]) {
+fn vouch(
+    clients: &mut Clients,
+    index: ClientKey,
+    found: &Found,
+    user: &Arc<User>,
+    fields: &Fields,
+    bytes: &[u8],
+) {
     let Some(users) = found.users() else { return };
     let Ok(value) = shown(fields, FieldName::Authorization, bytes) else { return };
     let (users, value, user) = (Arc::clone(&users.users), value.into(), Arc::clone(user));
     let conns = &mut clients.answers.conns;
-    conns.visitors.0.get_or_default(carrier_of(conns, index)).vouched = Some(Vouched { users, value, user });
+    conns.visitors.0.get_or_default(carrier_of(conns, index)).vouched =
+        Some(Vouched { users, value, user });
 }
 
 /// Reads the input that arrived behind a request while it waited.

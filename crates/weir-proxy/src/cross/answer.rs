@@ -48,7 +48,14 @@ impl AnswerHead<'_> {
         let (text, list) = (bytes.len(), fields.len());
         let reply = self.parts.keep(bytes, fields);
         let (body, declared_length) = (self.body, self.declared_length);
-        KeptHead { reply, body, declared_length, upgrade, text: text..bytes.len(), fields: list..fields.len() }
+        KeptHead {
+            reply,
+            body,
+            declared_length,
+            upgrade,
+            text: text..bytes.len(),
+            fields: list..fields.len(),
+        }
     }
 }
 
@@ -96,8 +103,9 @@ impl Source {
 /// [`Store::withdraw`](weir_cache::Store::withdraw) uses.
 pub(crate) fn mark_of(conn: ConnId, now_us: u64) -> SourceMark {
     // Ten bits for the worker, as many as there may be.
-    let name =
-        u64::from(conn.worker) << 54 | u64::from(conn.generation & 0x3f_ffff) << 32 | u64::from(conn.index.number());
+    let name = u64::from(conn.worker) << 54
+        | u64::from(conn.generation & 0x3f_ffff) << 32
+        | u64::from(conn.index.number());
     SourceMark { connection: name, position: now_us }
 }
 
@@ -161,7 +169,8 @@ mod tests {
         for head in heads {
             let status = head.parts.status;
             statuses.push(status);
-            let fields: Vec<_> = head.parts.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            let fields: Vec<_> =
+                head.parts.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
             assert_eq!(fields, [(b"Name".to_vec(), format!("value of {status}").into_bytes())]);
             assert_eq!(head.parts.reason, weir_http::reason(status).as_bytes());
             assert_eq!(head.upgrade, (status == 101).then_some(&b"websocket"[..]));

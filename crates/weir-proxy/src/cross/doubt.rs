@@ -58,7 +58,8 @@ impl Doubt {
     /// was thought: they must not be shared.
     pub(crate) fn is_out_of_step(self) -> bool {
         use Doubt::{
-            AnswerToNothing, BothFramings, EarlyAnswer, EchoMismatch, ForbiddenBody, Garbage, InvalidLength, Misframing,
+            AnswerToNothing, BothFramings, EarlyAnswer, EchoMismatch, ForbiddenBody, Garbage,
+            InvalidLength, Misframing,
         };
         matches!(
             self,

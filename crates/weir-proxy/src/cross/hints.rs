@@ -180,8 +180,18 @@ impl Hints {
     /// # Errors
     ///
     /// The present holder: as returned by [`Hints::hold_quarantine`].
-    pub(crate) fn take_quarantine(&self, first: ServerIndex, before: u64, hold: u64) -> Result<u64, u64> {
-        self.quarantines[first.index()].compare_exchange(before, hold, Ordering::Relaxed, Ordering::Relaxed)
+    pub(crate) fn take_quarantine(
+        &self,
+        first: ServerIndex,
+        before: u64,
+        hold: u64,
+    ) -> Result<u64, u64> {
+        self.quarantines[first.index()].compare_exchange(
+            before,
+            hold,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        )
     }
 
     /// Encodes the holder of a quarantine: until when, and which worker.
@@ -194,6 +204,7 @@ impl Hints {
     pub(crate) fn take_trial(&self, server: ServerIndex, now_us: u64, next_us: u64) -> bool {
         let trial = &self.trials_us[server.index()];
         let due_us = trial.load(Ordering::Relaxed);
-        due_us <= now_us && trial.compare_exchange(due_us, next_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        due_us <= now_us
+            && trial.compare_exchange(due_us, next_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

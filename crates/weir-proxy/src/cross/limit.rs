@@ -163,7 +163,8 @@ struct Sample {
 
 impl Sample {
     fn is_complete(&self) -> bool {
-        self.elapsed_us >= SAMPLE_US_MAX || self.elapsed_us >= LOOK_US && self.answers >= SAMPLE_ANSWERS
+        self.elapsed_us >= SAMPLE_US_MAX
+            || self.elapsed_us >= LOOK_US && self.answers >= SAMPLE_ANSWERS
     }
 
     /// Goodput: answers per 1,000 seconds.
@@ -190,7 +191,8 @@ impl Sample {
 
     /// Whether the goodput is about as high.
     fn equals(&self, before: &Sample) -> bool {
-        self.answers >= SAMPLE_ANSWERS_MIN && self.rate() >= before.rate().saturating_mul(AS_GOOD_PERCENT) / 100
+        self.answers >= SAMPLE_ANSWERS_MIN
+            && self.rate() >= before.rate().saturating_mul(AS_GOOD_PERCENT) / 100
     }
 }
 
@@ -256,7 +258,14 @@ pub(crate) struct Climb {
 
 impl Climb {
     /// Takes the counts since the last call and returns the limit. `busy_us`: total time of the answers; `binds`: a request waited.
-    pub(crate) fn look(&mut self, now_us: u64, answers: u64, busy_us: u64, binds: bool, bounds: Bounds) -> u32 {
+    pub(crate) fn look(
+        &mut self,
+        now_us: u64,
+        answers: u64,
+        busy_us: u64,
+        binds: bool,
+        bounds: Bounds,
+    ) -> u32 {
         let elapsed_us = now_us.saturating_sub(std::mem::replace(&mut self.looked_us, now_us));
         if self.limit == 0 || elapsed_us >= STALE_US {
             // Only the first load starts with a limit, until the next look.
@@ -306,7 +315,11 @@ impl Climb {
             let many = at_once > bounds.floor + bounds.floor / 2;
             // If all connections are in use, their number may be the cause.
             let takes_time = self.quickest_us.is_some_and(|us| us >= BEST_US_MIN);
-            if many && takes_time && (sample.binds || self.is_slow(&sample)) && now_us >= self.fewer_at_us {
+            if many
+                && takes_time
+                && (sample.binds || self.is_slow(&sample))
+                && now_us >= self.fewer_at_us
+            {
                 return self.begin(now_us, (at_once / 2).max(bounds.floor), sample, None);
             }
         }
@@ -320,7 +333,13 @@ impl Climb {
         (self.limit, self.sample) = (limit, Sample::default());
     }
 
-    fn look_trial(&mut self, now_us: u64, mut trial: Trial, complete: Option<Sample>, bounds: Bounds) {
+    fn look_trial(
+        &mut self,
+        now_us: u64,
+        mut trial: Trial,
+        complete: Option<Sample>,
+        bounds: Bounds,
+    ) {
         let more = self.limit > trial.limit;
         match (trial.step, complete) {
             (Step::Settles(until_us), _) => {
@@ -341,7 +360,8 @@ impl Climb {
                 (true, Some(_)) => {
                     let origin = trial.held.map_or(trial.before, |hold| hold.origin);
                     let (quiet, more_us, more_at_us) = (0, MORE_US, now_us + MORE_US);
-                    let hold = Hold { limit: self.limit, origin, now: sample, quiet, more_at_us, more_us };
+                    let hold =
+                        Hold { limit: self.limit, origin, now: sample, quiet, more_at_us, more_us };
                     (self.pause_us, self.fewer_at_us) = (0, now_us);
                     self.phase = Phase::Held(hold);
                     if self.limit > bounds.floor {

@@ -123,8 +123,9 @@ impl Places {
 
     /// The first answer on a connection begins, to what was sent at `sent_us`.
     pub(crate) fn on_first_answer(&self, now_us: u64, sent_us: u64) {
-        let came =
-            |us: u64, most_us: u64| us.saturating_sub(sent_us) >= LATE_US && now_us.saturating_sub(us) <= most_us;
+        let came = |us: u64, most_us: u64| {
+            us.saturating_sub(sent_us) >= LATE_US && now_us.saturating_sub(us) <= most_us
+        };
         let closed_us = self.closed_us.load(Ordering::Relaxed);
         let waited_us = self.waited_us.load(Ordering::Relaxed);
         if came(waited_us, WAIT_US) && closed_us < waited_us {
@@ -138,7 +139,10 @@ impl Places {
         let helped_us = self.helped_us.swap(now_us, Ordering::Relaxed);
         if helped_us < closed_us {
             let lasts = now_us.saturating_sub(helped_us) < MEMORY_US;
-            self.proofs.store(if lasts { self.proofs.load(Ordering::Relaxed) + 1 } else { 1 }, Ordering::Relaxed);
+            self.proofs.store(
+                if lasts { self.proofs.load(Ordering::Relaxed) + 1 } else { 1 },
+                Ordering::Relaxed,
+            );
         }
         self.patience_us.store(LATE_US, Ordering::Relaxed);
     }
@@ -146,7 +150,8 @@ impl Places {
     /// Whether the server seems to have so few places that connections which rest keep others from theirs.
     pub(crate) fn is_crowded(&self, now_us: u64) -> bool {
         let proofs = self.proofs.load(Ordering::Relaxed);
-        proofs >= PROOFS_MIN && now_us.saturating_sub(self.helped_us.load(Ordering::Relaxed)) < MEMORY_US
+        proofs >= PROOFS_MIN
+            && now_us.saturating_sub(self.helped_us.load(Ordering::Relaxed)) < MEMORY_US
     }
 }
 
@@ -184,7 +189,11 @@ mod tests {
             // Another one at the same time.
             places.on_first_answer(now_us + HELP_US, now_us - LATE_US);
             let now_us = now_us + SECOND / 2;
-            assert_eq!((places.is_crowded(now_us), places.patience_us(now_us)), (crowded, LATE_US), "{n}");
+            assert_eq!(
+                (places.is_crowded(now_us), places.patience_us(now_us)),
+                (crowded, LATE_US),
+                "{n}"
+            );
         }
         assert!(!places.is_crowded(4 * SECOND + MEMORY_US), "not for ever");
     }
@@ -216,7 +225,10 @@ mod tests {
         assert_eq!(places.patience_us(SECOND), 2 * LATE_US);
         places.be_patient(SECOND, 5 * SECOND);
         assert_eq!(places.patience_us(SECOND), 10 * SECOND);
-        assert_eq!((places.on_late(2 * SECOND, 10 * SECOND), places.on_late(10 * SECOND, 20 * SECOND)), (None, None));
+        assert_eq!(
+            (places.on_late(2 * SECOND, 10 * SECOND), places.on_late(10 * SECOND, 20 * SECOND)),
+            (None, None)
+        );
         assert_eq!(places.patience_us(SECOND + MEMORY_US), 5 * SECOND);
         assert_eq!(places.patience_us(100 * MEMORY_US), LATE_US);
         places.be_patient(SECOND, 50 * SECOND);

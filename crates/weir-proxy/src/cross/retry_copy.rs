@@ -33,7 +33,9 @@ pub(crate) struct RetryCopies {
 impl RetryCopies {
     /// A copy.
     pub(crate) fn keep(&mut self, ask: PendingRequest, bytes: &[u8]) -> Box<RetryCopy> {
-        let Some(mut kept) = self.spare.pop() else { return Box::new(RetryCopy { ask, bytes: bytes.to_vec() }) };
+        let Some(mut kept) = self.spare.pop() else {
+            return Box::new(RetryCopy { ask, bytes: bytes.to_vec() });
+        };
         kept.ask = ask;
         kept.bytes.clear();
         kept.bytes.extend_from_slice(bytes);

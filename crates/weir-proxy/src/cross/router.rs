@@ -63,7 +63,12 @@ impl<'a> Requests<'a> {
     }
 
     /// Requests a connection that becomes a tunnel.
-    pub(crate) fn tunnel(&mut self, ask: PendingRequest, private: Option<Private>, cx: &mut Context) -> Asked {
+    pub(crate) fn tunnel(
+        &mut self,
+        ask: PendingRequest,
+        private: Option<Private>,
+        cx: &mut Context,
+    ) -> Asked {
         self.upstreams.ask_tunnel(ask, private, cx)
     }
 
@@ -100,7 +105,13 @@ impl<'a> Replies<'a> {
 
     /// The head of a response.
     #[inline]
-    pub(crate) fn head(&mut self, id: ExchangeId, from: ConnId, head: &AnswerHead<'_>, cx: &mut Context) {
+    pub(crate) fn head(
+        &mut self,
+        id: ExchangeId,
+        from: ConnId,
+        head: &AnswerHead<'_>,
+        cx: &mut Context,
+    ) {
         if id.worker == cx.worker {
             return self.clients.answers().on_answer_head(id, from, head, cx);
         }

@@ -34,7 +34,8 @@ impl Verdict {
 
     /// The verdict of these words. A doubt that this version does not know is left out; None: the word is none of [`Verdict::word`].
     pub fn read(word: &str, doubt: Option<&str>) -> Option<Verdict> {
-        let doubt = doubt.and_then(|word| Doubt::ALL.into_iter().find(|doubt| doubt.word() == word));
+        let doubt =
+            doubt.and_then(|word| Doubt::ALL.into_iter().find(|doubt| doubt.word() == word));
         match word {
             "surplus" => Some(Verdict::Surplus(doubt)),
             "unfit" => Some(Verdict::Unfit(doubt.unwrap_or(Doubt::FailsRehearsal))),
@@ -72,14 +73,24 @@ mod tests {
     #[test]
     fn numbers_and_words_are_read_again() {
         let doubts = Doubt::ALL.into_iter();
-        let doubted = doubts.flat_map(|doubt| [Verdict::Surplus(Some(doubt)), Verdict::Unfit(doubt)]);
+        let doubted =
+            doubts.flat_map(|doubt| [Verdict::Surplus(Some(doubt)), Verdict::Unfit(doubt)]);
         for verdict in doubted.chain([Verdict::Surplus(None)]) {
             assert_eq!(Verdict::of(verdict.code()), Some(verdict));
-            assert_eq!(Verdict::read(verdict.word(), verdict.doubt().map(Doubt::word)), Some(verdict));
+            assert_eq!(
+                Verdict::read(verdict.word(), verdict.doubt().map(Doubt::word)),
+                Some(verdict)
+            );
         }
         assert_eq!((Verdict::of(0), Verdict::of(255)), (None, None));
-        assert_eq!(Verdict::read("unfit", Some("of-a-later-version")), Some(Verdict::Unfit(Doubt::FailsRehearsal)));
-        assert_eq!(Verdict::read("surplus", Some("of-a-later-version")), Some(Verdict::Surplus(None)));
+        assert_eq!(
+            Verdict::read("unfit", Some("of-a-later-version")),
+            Some(Verdict::Unfit(Doubt::FailsRehearsal))
+        );
+        assert_eq!(
+            Verdict::read("surplus", Some("of-a-later-version")),
+            Some(Verdict::Surplus(None))
+        );
         assert_eq!(Verdict::read("fit", None), None);
     }
 }

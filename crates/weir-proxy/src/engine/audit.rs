@@ -19,14 +19,21 @@ impl Engine {
         let carried = upstreams.audit(cx)?;
         clients.conns().audit(&carried, cx)?;
         super::flows::audit(self)?;
-        if let Some(client) = upstreams.private().clients().find(|client| !clients.conns().is_there(*client)) {
+        if let Some(client) =
+            upstreams.private().clients().find(|client| !clients.conns().is_there(*client))
+        {
             return Err(format!("connections have outlived client {client}"));
         }
         let twice = |(client, _): &(_, _)| {
-            clients.conns().tunnel_conn(*client, cx).is_some_and(|conn| upstreams.pool().is_tunnel(conn))
+            clients
+                .conns()
+                .tunnel_conn(*client, cx)
+                .is_some_and(|conn| upstreams.pool().is_tunnel(conn))
         };
         match clients.conns().relays().find(twice) {
-            Some((client, _)) => Err(format!("the tunnel of client {client} is the driver's and the engine's")),
+            Some((client, _)) => {
+                Err(format!("the tunnel of client {client} is the driver's and the engine's"))
+            }
             None => Ok(()),
         }
     }

@@ -51,7 +51,9 @@ impl Engine {
 
     /// Takes a piece of a response from another worker.
     fn deliver_piece(&mut self, id: ExchangeId, piece: Piece<'_>) {
-        if let Some(Stop { conn, client }) = self.clients.answers().on_answer_piece(id, piece, &mut self.cx) {
+        if let Some(Stop { conn, client }) =
+            self.clients.answers().on_answer_piece(id, piece, &mut self.cx)
+        {
             self.cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Stop });
         }
     }
@@ -104,7 +106,9 @@ impl Engine {
             Mail::Head { id, conn, head } => {
                 clients.answers().on_answer_head(id, conn, &head.head(bytes, fields), cx);
             }
-            Mail::Small { id, bytes: range } => self.deliver_piece(id, Piece::Borrowed(&bytes[range])),
+            Mail::Small { id, bytes: range } => {
+                self.deliver_piece(id, Piece::Borrowed(&bytes[range]))
+            }
             Mail::Large { id, data } => self.deliver_piece(id, Piece::Kept(data)),
             Mail::Metered { id, conn, client, data } => {
                 // The source has stopped, and continues if there is room or the response is no
@@ -117,7 +121,9 @@ impl Engine {
                 upstreams.isolation_mut().on_answer_elsewhere(id, cx);
                 clients.answers().on_answer_end(id, Trailers::kept(&trailers), cx);
             }
-            Mail::Fetched { name, failure } => readers::on_elsewhere(clients.answers(), name, failure, cx),
+            Mail::Fetched { name, failure } => {
+                readers::on_elsewhere(clients.answers(), name, failure, cx)
+            }
             Mail::Fail { id, cause } => {
                 upstreams.isolation_mut().on_answer_elsewhere(id, cx);
                 if !falls_back(clients, id, cause, &mut Requests::new(upstreams), cx) {

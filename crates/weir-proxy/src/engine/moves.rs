@@ -21,7 +21,12 @@ pub fn part(engine: &mut Engine, most: usize) -> Vec<(u64, MovedClient)> {
 ///
 /// # Errors
 /// It is not wanted: what to do with its connection.
-pub fn arrive(engine: &mut Engine, socket: u64, client: MovedClient, is_leaving: bool) -> Result<u64, Unwanted> {
+pub fn arrive(
+    engine: &mut Engine,
+    socket: u64,
+    client: MovedClient,
+    is_leaving: bool,
+) -> Result<u64, Unwanted> {
     moving::arrive(&mut engine.clients, socket, client, is_leaving, &mut engine.cx)
 }
 

@@ -27,7 +27,11 @@ pub(crate) enum Unreadable {
 ///
 /// # Errors
 /// The client's: [`Unreadable`].
-pub(crate) fn shown<'a>(fields: &Fields, name: FieldName, bytes: &'a [u8]) -> Result<&'a [u8], Unreadable> {
+pub(crate) fn shown<'a>(
+    fields: &Fields,
+    name: FieldName,
+    bytes: &'a [u8],
+) -> Result<&'a [u8], Unreadable> {
     let mut lines = fields.all(name);
     let value = lines.next().ok_or(Unreadable::Missing)?.value.of(bytes);
     let is_one = lines.next().is_none() && value.len() <= CREDENTIALS_BYTES_MAX;
@@ -57,7 +61,8 @@ pub(crate) fn is_same(shown: &[u8], good: &[u8]) -> bool {
 /// Returns the value of Proxy-Authenticate or WWW-Authenticate: name and password are wanted, and
 /// for what (RFC 7617 §2, §2.1).
 pub(crate) fn challenge(realm: &str) -> String {
-    let realm: String = realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
+    let realm: String =
+        realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
     format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
 }
 
@@ -75,7 +80,16 @@ mod tests {
         assert_eq!((&*aladdin.name, &*aladdin.password), ("Aladdin", &b"open sesame"[..]));
         let odd = read_basic(b"BASIC   YTo6/w==").unwrap();
         assert_eq!((&*odd.name, &*odd.password), ("a", &b":\xff"[..]));
-        for bad in ["", "Basic", "Basic ", "Basic YQ==", "Basic Og==", "Basic YQpiOmM=", "Bearer YTpi", "Basic YTpi!"] {
+        for bad in [
+            "",
+            "Basic",
+            "Basic ",
+            "Basic YQ==",
+            "Basic Og==",
+            "Basic YQpiOmM=",
+            "Bearer YTpi",
+            "Basic YTpi!",
+        ] {
             assert_eq!(read_basic(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -73,7 +73,13 @@ impl ForwardProxy {
 
     /// Has credentials of a connection compared, also for other parts of this worker. Returns the
     /// serial number of the question, which the verdict repeats.
-    pub(crate) fn verify(&mut self, token: u64, client: Lane, users: Arc<Path>, credentials: Credentials) -> u64 {
+    pub(crate) fn verify(
+        &mut self,
+        token: u64,
+        client: Lane,
+        users: Arc<Path>,
+        credentials: Credentials,
+    ) -> u64 {
         self.asked += 1;
         let question = Question { token, serial: self.asked };
         self.errands.push_back(Errand::Verify { question, client, users, credentials });
@@ -91,7 +97,9 @@ impl ForwardProxy {
     ) -> Unasked {
         match answer {
             Err(Unresolved::NoRoom) => self.names.refuse(name, asker),
-            answer => Unasked { refused: Vec::new(), others: self.names.learn(name, answer, now_us) },
+            answer => {
+                Unasked { refused: Vec::new(), others: self.names.learn(name, answer, now_us) }
+            }
         }
     }
 
@@ -157,9 +165,13 @@ impl ForwardProxy {
         forward.policy.check(&wanted).map_err(Cause::from)?;
         let list: Arc<[IpAddr]> = match host {
             Host::Address(address) => Arc::from([address]),
-            Host::Name(name) => {
-                self.addresses_of(&name, by, state, Asker::of(wanted.user, wanted.client), cx.now_us)?
-            }
+            Host::Name(name) => self.addresses_of(
+                &name,
+                by,
+                state,
+                Asker::of(wanted.user, wanted.client),
+                cx.now_us,
+            )?,
         };
         let addresses = permitted(forward, &wanted, &list)?;
         if let Some(user) = user
@@ -182,10 +194,11 @@ impl ForwardProxy {
         cx: &mut Context,
     ) -> Result<Option<Arc<User>>, Pending> {
         let Some(users) = &forward.users else { return Ok(None) };
-        let value = shown(fields, FieldName::ProxyAuthorization, bytes).map_err(|why| match why {
-            Unreadable::Missing => Cause::CredentialsMissing,
-            Unreadable::Invalid => Cause::CredentialsInvalid,
-        })?;
+        let value =
+            shown(fields, FieldName::ProxyAuthorization, bytes).map_err(|why| match why {
+                Unreadable::Missing => Cause::CredentialsMissing,
+                Unreadable::Invalid => Cause::CredentialsInvalid,
+            })?;
         let is_known = state.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
         if state.credentials.as_deref().is_some_and(|shown| is_same(value, shown)) && is_known {
             if let Some(seat) = &state.seat {
@@ -292,7 +305,11 @@ fn destination<'a>(head: &RequestHead, bytes: &'a [u8]) -> Result<(Host<'a>, u16
 
 /// Returns the addresses of a destination that such a request may use; a refusal if the destination
 /// has addresses and none of them is allowed.
-fn permitted(forward: &ForwardPlan, wanted: &Wanted<'_>, list: &[IpAddr]) -> Result<Vec<SocketAddr>, Cause> {
+fn permitted(
+    forward: &ForwardPlan,
+    wanted: &Wanted<'_>,
+    list: &[IpAddr],
+) -> Result<Vec<SocketAddr>, Cause> {
     let mut refused = None;
     let allowed = |address: &&IpAddr| match forward.policy.check_address(wanted, **address) {
         Ok(()) => true,

@@ -90,7 +90,9 @@ impl Names {
     /// Looks a name up for a client, which is noted as waiting unless the name is known.
     pub(crate) fn look(&mut self, name: &str, client: Client, asker: Asker, now_us: u64) -> Lookup {
         match self.names.get_mut(name) {
-            Some(Name::Known { answer, until_us }) if now_us < *until_us => return Lookup::Known(answer.clone()),
+            Some(Name::Known { answer, until_us }) if now_us < *until_us => {
+                return Lookup::Known(answer.clone());
+            }
             Some(Name::Asked(asked)) => return asked.join(client, asker),
             Some(Name::Known { .. }) | None => {}
         }
@@ -109,8 +111,10 @@ impl Names {
         let Some(Name::Asked(asked)) = self.names.get_mut(name) else { return Unasked::default() };
         asked.askers.retain(|other| other != asker);
         let is_over = asked.askers.is_empty();
-        let clients = |list: Vec<(Client, Asker)>| list.into_iter().map(|(client, _)| client).collect();
-        let (refused, others) = std::mem::take(&mut asked.waiting).into_iter().partition(|(_, of)| of == asker);
+        let clients =
+            |list: Vec<(Client, Asker)>| list.into_iter().map(|(client, _)| client).collect();
+        let (refused, others) =
+            std::mem::take(&mut asked.waiting).into_iter().partition(|(_, of)| of == asker);
         if !is_over {
             asked.waiting = others;
             return Unasked { refused: clients(refused), others: Vec::new() };
@@ -121,14 +125,20 @@ impl Names {
 
     /// Forgets expired names; if that is not enough, all for which no client waits.
     fn make_room(&mut self, now_us: u64) {
-        self.names.retain(|_, name| !matches!(name, Name::Known { until_us, .. } if *until_us <= now_us));
+        self.names
+            .retain(|_, name| !matches!(name, Name::Known { until_us, .. } if *until_us <= now_us));
         if self.names.len() >= NAMES_MAX {
             self.names.retain(|_, name| matches!(name, Name::Asked(_)));
         }
     }
 
     /// Notes a result and returns the clients that wait for it. An unrequested result is not noted.
-    pub(crate) fn learn(&mut self, name: &str, answer: Result<Addresses, Unresolved>, now_us: u64) -> Vec<Client> {
+    pub(crate) fn learn(
+        &mut self,
+        name: &str,
+        answer: Result<Addresses, Unresolved>,
+        now_us: u64,
+    ) -> Vec<Client> {
         let ttl_us = match &answer {
             Ok(addresses) => addresses.ttl_us,
             Err(Unresolved::NoSuchName { ttl_us }) => *ttl_us,
@@ -174,9 +184,15 @@ mod tests {
         assert_eq!(names.look("a", client(2), asker(1), 0), Lookup::Waits);
         assert_eq!(names.look("a", client(2), asker(1), 0), Lookup::Waits);
         assert_eq!(names.learn("a", addresses(1, 5 * SECOND_US), 7), [client(1), client(2)]);
-        let Lookup::Known(Ok(list)) = names.look("a", client(3), asker(1), 5 * SECOND_US) else { panic!("not known") };
+        let Lookup::Known(Ok(list)) = names.look("a", client(3), asker(1), 5 * SECOND_US) else {
+            panic!("not known")
+        };
         assert_eq!(list[..], [IpAddr::from([192, 0, 2, 1])]);
-        assert_eq!(names.look("a", client(3), asker(1), 5 * SECOND_US + 7), Lookup::Ask, "its time is over");
+        assert_eq!(
+            names.look("a", client(3), asker(1), 5 * SECOND_US + 7),
+            Lookup::Ask,
+            "its time is over"
+        );
         assert_eq!(names.learn("b", addresses(1, SECOND_US), 8), [], "nobody asked");
         assert_eq!(names.look("b", client(3), asker(1), 9), Lookup::Ask);
     }
@@ -218,12 +234,19 @@ mod tests {
         let mut names = Names::default();
         for n in 0..=8_u8 {
             let asks = names.look("a", client(n.into()), asker(n), 0);
-            assert_eq!(asks, if n < 8 { Lookup::Ask } else { Lookup::Waits }, "so many errands for a name");
+            assert_eq!(
+                asks,
+                if n < 8 { Lookup::Ask } else { Lookup::Waits },
+                "so many errands for a name"
+            );
         }
         for n in 0..7 {
             assert_eq!(names.refuse("a", &asker(n)).others, []);
         }
-        assert_eq!(names.refuse("a", &asker(7)), Unasked { refused: vec![client(7)], others: vec![client(8)] });
+        assert_eq!(
+            names.refuse("a", &asker(7)),
+            Unasked { refused: vec![client(7)], others: vec![client(8)] }
+        );
         assert_eq!(names.look("a", client(8), asker(8), 0), Lookup::Ask);
     }
 
@@ -237,6 +260,10 @@ mod tests {
             names.learn(&name, addresses(1, 3600 * SECOND_US), n as u64);
             assert!(names.names.len() <= NAMES_MAX + 1);
         }
-        assert_eq!(names.learn("waits", addresses(1, 1), 9), [client(1)], "nobody who waits is forgotten");
+        assert_eq!(
+            names.learn("waits", addresses(1, 1), 9),
+            [client(1)],
+            "nobody who waits is forgotten"
+        );
     }
 }

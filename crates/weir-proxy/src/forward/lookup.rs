@@ -155,7 +155,11 @@ impl User {
     /// Creates the same user with another password, or back again: its connections and its rate
     /// continue to count.
     pub fn renewed(&self) -> User {
-        User { name: self.name.clone(), is_revoked: AtomicBool::new(false), using: Arc::clone(&self.using) }
+        User {
+            name: self.name.clone(),
+            is_revoked: AtomicBool::new(false),
+            using: Arc::clone(&self.using),
+        }
     }
 
     /// Revokes the user: it is deleted or has another password now.

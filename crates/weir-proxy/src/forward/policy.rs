@@ -106,7 +106,8 @@ impl Policy {
 
     /// Whether a connection to an address and port may end at a listener of this proxy.
     fn is_own(&self, address: SocketAddr) -> bool {
-        let is_everywhere = |own: &SocketAddr| own.ip().is_unspecified() && own.port() == address.port();
+        let is_everywhere =
+            |own: &SocketAddr| own.ip().is_unspecified() && own.port() == address.port();
         let is_local = |local: &IsLocal| local(address.ip().to_canonical());
         self.own.iter().any(|own| reaches(address, *own))
             || self.own.iter().any(is_everywhere) && self.local.0.as_ref().is_some_and(is_local)
@@ -140,7 +141,8 @@ impl Policy {
         if self.is_own(SocketAddr::new(address, wanted.port)) {
             return Err(Refusal::Own);
         }
-        let rule = self.rules.iter().find(|rule| rule.matches_address(address) && rule.matches(wanted));
+        let rule =
+            self.rules.iter().find(|rule| rule.matches_address(address) && rule.matches(wanted));
         rule.map_or_else(|| usual_port(wanted), |rule| rule.decision(wanted))?;
         let is_opened = rule.is_some_and(Compiled::has_addresses);
         if is_opened || is_public(address) { Ok(()) } else { Err(Refusal::Address) }
@@ -153,7 +155,9 @@ fn reaches(address: SocketAddr, listener: SocketAddr) -> bool {
     let (target, own) = (address.ip().to_canonical(), listener.ip().to_canonical());
     let is_here = |one: IpAddr| one.is_loopback() || one.is_unspecified();
     address.port() == listener.port()
-        && (target == own || (own.is_unspecified() && is_here(target)) || (target.is_unspecified() && is_here(own)))
+        && (target == own
+            || (own.is_unspecified() && is_here(target))
+            || (target.is_unspecified() && is_here(own)))
 }
 
 fn usual_port(wanted: &Wanted<'_>) -> Result<(), Refusal> {
@@ -162,5 +166,9 @@ fn usual_port(wanted: &Wanted<'_>) -> Result<(), Refusal> {
 
 /// Whether the port needs no rule.
 fn is_usual_port(wanted: &Wanted<'_>) -> bool {
-    if wanted.is_tunnel() { matches!(wanted.port, 443 | 8443) } else { matches!(wanted.port, 80 | 8080) }
+    if wanted.is_tunnel() {
+        matches!(wanted.port, 443 | 8443)
+    } else {
+        matches!(wanted.port, 80 | 8080)
+    }
 }

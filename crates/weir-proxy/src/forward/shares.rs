@@ -26,7 +26,9 @@ impl Lane {
     /// The lane of a client: its IPv4 address, or its IPv6 network.
     pub fn of(client: IpAddr) -> Lane {
         match client.to_canonical() {
-            IpAddr::V6(six) => Lane(Ipv6Addr::from_bits(six.to_bits() >> HOST_BITS << HOST_BITS).into()),
+            IpAddr::V6(six) => {
+                Lane(Ipv6Addr::from_bits(six.to_bits() >> HOST_BITS << HOST_BITS).into())
+            }
             four => Lane(four),
         }
     }
@@ -36,8 +38,12 @@ impl Lane {
     /// Its network: the owner of a network has many addresses in it.
     pub fn network(self) -> Lane {
         Lane(match self.0 {
-            IpAddr::V4(four) => Ipv4Addr::from_bits(four.to_bits() >> OWNER_BITS_V4 << OWNER_BITS_V4).into(),
-            IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> OWNER_BITS_V6 << OWNER_BITS_V6).into(),
+            IpAddr::V4(four) => {
+                Ipv4Addr::from_bits(four.to_bits() >> OWNER_BITS_V4 << OWNER_BITS_V4).into()
+            }
+            IpAddr::V6(six) => {
+                Ipv6Addr::from_bits(six.to_bits() >> OWNER_BITS_V6 << OWNER_BITS_V6).into()
+            }
         })
     }
 }
@@ -139,7 +145,11 @@ mod tests {
         for max in 0..4 {
             let mut shares = Shares::new(max);
             let had = fill(&mut shares, &client("192.0.2.1"));
-            assert_eq!((had, shares.enter(&client("192.0.2.2"))), (max.div_ceil(2), max > 1), "of {max}");
+            assert_eq!(
+                (had, shares.enter(&client("192.0.2.2"))),
+                (max.div_ceil(2), max > 1),
+                "of {max}"
+            );
         }
     }
 

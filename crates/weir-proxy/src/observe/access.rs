@@ -30,7 +30,9 @@ pub use name::Name;
 pub(crate) use record::Compressed;
 pub use record::{Blame, LINE_BYTES_MAX, Party, Placed, Record, Stage, VALUE_BYTES_MAX};
 pub(crate) use template::pieces;
-pub use template::{COMBINED, COMMON, Escape, FIELDS_MAX, JSON, TEMPLATE_BYTES_MAX, Template, TemplateError};
+pub use template::{
+    COMBINED, COMMON, Escape, FIELDS_MAX, JSON, TEMPLATE_BYTES_MAX, Template, TemplateError,
+};
 
 /// Records kept for reuse.
 const SPARE_RECORDS_MAX: usize = 256;
@@ -191,8 +193,12 @@ impl Access {
     /// A stream of a connection was opened: its lines name the client of that connection.
     pub(crate) fn stream_opened(&mut self, stream: ClientKey, carrier: ClientKey) {
         let of = &self.clients[carrier.index()];
-        let client =
-            Client { address: of.address.clone(), port: of.port, secured: of.secured.clone(), ..Client::default() };
+        let client = Client {
+            address: of.address.clone(),
+            port: of.port,
+            secured: of.secured.clone(),
+            ..Client::default()
+        };
         if stream.index() >= self.clients.len() {
             self.clients.resize_with(stream.index() + 1, Client::default);
         }
@@ -205,7 +211,11 @@ impl Access {
     }
 
     /// Begins the record of an exchange.
-    pub(crate) fn begin(&mut self, slot: ExchangeKey, received_us: u64) -> (&mut Record, &[String]) {
+    pub(crate) fn begin(
+        &mut self,
+        slot: ExchangeKey,
+        received_us: u64,
+    ) -> (&mut Record, &[String]) {
         let at = slot.index();
         if at >= self.records.len() {
             self.records.resize_with(at + 1, || None);
@@ -223,8 +233,16 @@ impl Access {
 
     /// The response is complete. `stream_bytes`: everything for the client so far, whether taken by
     /// the kernel, with the driver or waiting.
-    pub(crate) fn complete(&mut self, conn: ClientKey, slot: ExchangeKey, stream_bytes: u64, now_us: u64) {
-        let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else { return };
+    pub(crate) fn complete(
+        &mut self,
+        conn: ClientKey,
+        slot: ExchangeKey,
+        stream_bytes: u64,
+        now_us: u64,
+    ) {
+        let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else {
+            return;
+        };
         let client = &mut self.clients[conn.index()];
         record.bytes_sent = stream_bytes - client.answered;
         record.end_at = stream_bytes;
@@ -248,7 +266,10 @@ impl Access {
         loop {
             let client = &mut self.clients[conn.index()];
             let delivered = client.delivered;
-            let Some(mut record) = client.waiting.pop_front_if(|record| record.end_at <= delivered) else { return };
+            let Some(mut record) = client.waiting.pop_front_if(|record| record.end_at <= delivered)
+            else {
+                return;
+            };
             record.blame(record.last_because, Stage::Done);
             self.write(conn, record, now_us);
         }
@@ -265,8 +286,17 @@ impl Access {
     }
 
     /// The exchange ends without a complete response, or in order if it was a tunnel.
-    pub(crate) fn abandon(&mut self, conn: ClientKey, slot: ExchangeKey, why: Blame, stage: Stage, now_us: u64) {
-        let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else { return };
+    pub(crate) fn abandon(
+        &mut self,
+        conn: ClientKey,
+        slot: ExchangeKey,
+        why: Blame,
+        stage: Stage,
+        now_us: u64,
+    ) {
+        let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else {
+            return;
+        };
         record.blame(why, stage);
         if record.status == 0 {
             record.status = if record.party == Party::Client { 499 } else { 444 };

@@ -106,7 +106,8 @@ impl Table {
     pub fn find_address(&mut self, near: Place, address: SocketAddr) -> Place {
         // Without the other fields of an IPv6 socket address: one name is one address.
         let address = SocketAddr::new(address.ip(), address.port());
-        let is_near = self.rows.get(near.slot as usize).is_some_and(|row| row.address == Some(address));
+        let is_near =
+            self.rows.get(near.slot as usize).is_some_and(|row| row.address == Some(address));
         let known = if is_near { Some(near.slot) } else { self.addresses.get(&address).copied() };
         if let Some(slot) = known {
             return self.visit(slot);
@@ -137,7 +138,13 @@ impl Table {
     }
 
     fn insert(&mut self, name: &str) -> u32 {
-        let mut row = Row { name: name.into(), address: None, generation: 0, warmth: 0, used: Use::default() };
+        let mut row = Row {
+            name: name.into(),
+            address: None,
+            generation: 0,
+            warmth: 0,
+            used: Use::default(),
+        };
         let slot = if self.rows.len() < ROWS_MAX { self.rows.len() } else { self.coldest() };
         self.slots.insert(Arc::clone(&row.name), slot as u32);
         match self.rows.get_mut(slot) {
@@ -165,7 +172,8 @@ impl Table {
 
     /// Returns all rows, and the sum of the use that is not in them.
     pub fn told(&self) -> (impl Iterator<Item = (Place, &Arc<str>, &Use)>, &Use) {
-        let place = |slot: usize, row: &Row| Place { slot: slot as u32, generation: row.generation };
+        let place =
+            |slot: usize, row: &Row| Place { slot: slot as u32, generation: row.generation };
         let rows = self.rows.iter().enumerate();
         (rows.map(move |(slot, row)| (place(slot, row), &row.name, &row.used)), &self.others)
     }
@@ -247,7 +255,9 @@ mod tests {
         usage.moved(account, 3, 4);
         usage.moved(Account { user: Place::NOWHERE, ..account }, 1, 1);
         usage.refused(Account::default(), "credentials-missing");
-        let of = |table: &Table, name: &str| table.told().0.find(|(_, known, _)| ***known == *name).unwrap().2.clone();
+        let of = |table: &Table, name: &str| {
+            table.told().0.find(|(_, known, _)| ***known == *name).unwrap().2.clone()
+        };
         let refusals = vec![("denied-by-rule", 1)];
         let expected = Use { requests: 1, tunnels: 1, bytes_out: 3, bytes_in: 4, refusals };
         assert_eq!(of(&usage.users, "ann"), expected);
@@ -259,7 +269,12 @@ mod tests {
     fn an_address_and_its_name_have_one_row() {
         let mut table = Table::default();
         let v4 = SocketAddr::from(([192, 0, 2, 1], 443));
-        let v6 = SocketAddr::V6(std::net::SocketAddrV6::new([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(), 80, 7, 0));
+        let v6 = SocketAddr::V6(std::net::SocketAddrV6::new(
+            [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
+            80,
+            7,
+            0,
+        ));
         let named = table.find(Place::NOWHERE, "192.0.2.1:443");
         let of_v6 = table.find_address(named, v6);
         for near in [Place::NOWHERE, named, of_v6] {
@@ -269,15 +284,20 @@ mod tests {
         }
         // The name in its place has its own address, and so has the old one when it returns.
         let many = |table: &mut Table, port: u16| {
-            let others = (0..9 * ROWS_MAX as u32).map(|n| SocketAddr::from((n.to_be_bytes(), port)));
+            let others =
+                (0..9 * ROWS_MAX as u32).map(|n| SocketAddr::from((n.to_be_bytes(), port)));
             others.for_each(|other| assert_ne!(table.find_address(Place::NOWHERE, other), named));
         };
         many(&mut table, 1);
         let again = table.find_address(named, v4);
         assert_ne!(again, named);
         many(&mut table, 2);
-        assert_eq!((table.rows.len(), table.slots.len(), table.addresses.len()), (ROWS_MAX, ROWS_MAX, ROWS_MAX));
-        let is_own = |row: &Row| row.address.is_some_and(|address| *address.to_string() == *row.name);
+        assert_eq!(
+            (table.rows.len(), table.slots.len(), table.addresses.len()),
+            (ROWS_MAX, ROWS_MAX, ROWS_MAX)
+        );
+        let is_own =
+            |row: &Row| row.address.is_some_and(|address| *address.to_string() == *row.name);
         assert!(table.rows.iter().all(is_own));
     }
 
@@ -297,11 +317,18 @@ mod tests {
         assert_eq!(usage.destinations.rows.len(), ROWS_MAX);
         assert_eq!(usage.destinations.slots.len(), ROWS_MAX);
         let kept = |name: &&String| {
-            usage.destinations.told().0.any(|(_, known, used)| **known == ***name && used.requests == 125)
+            usage
+                .destinations
+                .told()
+                .0
+                .any(|(_, known, used)| **known == ***name && used.requests == 125)
         };
         assert_eq!(busy.iter().filter(kept).count(), 20);
         let all = sum(&usage.destinations);
-        assert_eq!((all.requests, all.bytes_out, all.bytes_in), (requests, 10 * requests, 20 * requests));
+        assert_eq!(
+            (all.requests, all.bytes_out, all.bytes_in),
+            (requests, 10 * requests, 20 * requests)
+        );
     }
 
     #[test]

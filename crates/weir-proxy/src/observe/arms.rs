@@ -85,13 +85,29 @@ impl ArmReport {
 
 impl Arms {
     /// Counts a connection that ended after `lasted_us`.
-    pub(crate) fn count(&mut self, side: Side, name: &Arc<str>, lasted_us: u64, figures: PathFigures) {
+    pub(crate) fn count(
+        &mut self,
+        side: Side,
+        name: &Arc<str>,
+        lasted_us: u64,
+        figures: PathFigures,
+    ) {
         let known = self.0.iter().position(|arm| arm.side == side && arm.name == *name);
         let at = known.unwrap_or_else(|| {
             if self.0.len() < ROWS_MAX {
                 let [lasted, rtt, min_rtt, rate] = [(); 4].map(|()| Histogram::default());
                 let name = Arc::clone(name);
-                self.0.push(Arm { side, name, flows: 0, sent: 0, sent_again: 0, lasted, rtt, min_rtt, rate });
+                self.0.push(Arm {
+                    side,
+                    name,
+                    flows: 0,
+                    sent: 0,
+                    sent_again: 0,
+                    lasted,
+                    rtt,
+                    min_rtt,
+                    rate,
+                });
                 self.0.len() - 1
             } else {
                 ROWS_MAX
@@ -107,7 +123,10 @@ impl Arms {
             (&arm.min_rtt, u64::from(figures.min_rtt_us)),
             (&arm.rate, figures.rate),
         ];
-        known.into_iter().filter(|(_, value)| *value > 0).for_each(|(histogram, value)| histogram.record(value));
+        known
+            .into_iter()
+            .filter(|(_, value)| *value > 0)
+            .for_each(|(histogram, value)| histogram.record(value));
     }
 
     /// Returns the results of all.
@@ -138,14 +157,27 @@ mod tests {
     fn each_is_counted_where_it_belongs() {
         let mut arms = Arms::default();
         let (bbr, cubic): (Arc<str>, Arc<str>) = ("bbr".into(), "cubic".into());
-        let figures = PathFigures { sent: 1000, sent_again: 10, rtt_us: 40_000, min_rtt_us: 20_000, rate: 2_500_000 };
+        let figures = PathFigures {
+            sent: 1000,
+            sent_again: 10,
+            rtt_us: 40_000,
+            min_rtt_us: 20_000,
+            rate: 2_500_000,
+        };
         arms.count(Side::Client, &bbr, 1_000_000, figures);
-        arms.count(Side::Client, &bbr, 3_000_000, PathFigures { sent: 5, ..PathFigures::default() });
+        arms.count(
+            Side::Client,
+            &bbr,
+            3_000_000,
+            PathFigures { sent: 5, ..PathFigures::default() },
+        );
         arms.count(Side::Server, &bbr, 1, figures);
         arms.count(Side::Client, &cubic, 1, figures);
         let told = arms.report();
-        let shown: Vec<_> =
-            told.iter().map(|arm| (arm.side, &*arm.name, arm.flows, arm.sent, arm.sent_again)).collect();
+        let shown: Vec<_> = told
+            .iter()
+            .map(|arm| (arm.side, &*arm.name, arm.flows, arm.sent, arm.sent_again))
+            .collect();
         let wanted = [
             (Side::Client, "bbr", 2, 1005, 10),
             (Side::Server, "bbr", 1, 1000, 10),

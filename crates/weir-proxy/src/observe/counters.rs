@@ -338,16 +338,34 @@ impl Counters {
 
     fn each_labelled(&self, visit: &mut impl FnMut(Sample)) {
         let mut one = |name, label, value, help, counted| {
-            visit(Sample { name, label: Some((label, value)), kind: Kind::Total, help, value: counted });
+            visit(Sample {
+                name,
+                label: Some((label, value)),
+                kind: Kind::Total,
+                help,
+                value: counted,
+            });
         };
         for (class, counter) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(&self.answers) {
             one("answers", "class", class, "Final responses sent to clients.", counter.get());
         }
         for (doubt, counter) in Doubt::ALL.into_iter().zip(&self.doubts) {
-            one("doubts", "kind", doubt.word(), "Doubts about upstream connections.", counter.get());
+            one(
+                "doubts",
+                "kind",
+                doubt.word(),
+                "Doubts about upstream connections.",
+                counter.get(),
+            );
         }
         for ((_, word, _), counter) in ClientGlitch::ALL.iter().zip(&self.client_glitches) {
-            one("client_glitches", "kind", word, "Unusual but legal events on client connections.", counter.get());
+            one(
+                "client_glitches",
+                "kind",
+                word,
+                "Unusual but legal events on client connections.",
+                counter.get(),
+            );
         }
         for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.upstream_glitches) {
             let help = "Unusual but legal events on upstream connections.";
@@ -364,8 +382,7 @@ impl Counters {
         self.upstream_tls_failures.each("upstream_tls_failures", help, visit);
         self.client_closes.each("client_closes", "Ends of client connections.", visit);
         self.tcp_closes.each("tcp_closes", "Ends of client connections of `tcp`.", visit);
-        let help =
-            "First packets of clients for which weir connected to servers before accepting the clients, by result.";
+        let help = "First packets of clients for which weir connected to servers before accepting the clients, by result.";
         self.tcp_held.each("tcp_held", help, visit);
         self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }
@@ -414,7 +431,8 @@ impl Totals {
     /// occur.
     pub fn get(&self, name: &str, label: Option<&str>) -> u64 {
         let fits = |sample: &&Sample| {
-            sample.name == name && label.is_none_or(|wanted| sample.label.is_some_and(|(_, value)| value == wanted))
+            sample.name == name
+                && label.is_none_or(|wanted| sample.label.is_some_and(|(_, value)| value == wanted))
         };
         self.samples.iter().filter(fits).fold(0, |sum, sample| sum.wrapping_add(sample.value))
     }
@@ -436,7 +454,10 @@ mod tests {
         let mut seen = BTreeSet::new();
         counters.each(|sample| {
             assert!(seen.insert((sample.name, sample.label)), "{sample:?}");
-            assert!(sample.name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')), "{sample:?}");
+            assert!(
+                sample.name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')),
+                "{sample:?}"
+            );
             assert!(sample.help.ends_with('.') && !sample.help.starts_with(' '), "{sample:?}");
             assert_eq!(sample.value, 0);
         });
@@ -493,6 +514,10 @@ mod tests {
         let names: Vec<_> = totals.samples().iter().map(|sample| sample.name).collect();
         let mut grouped = names.clone();
         grouped.dedup();
-        assert_eq!(grouped.len(), names.iter().collect::<BTreeSet<_>>().len(), "values of one name stand together");
+        assert_eq!(
+            grouped.len(),
+            names.iter().collect::<BTreeSet<_>>().len(),
+            "values of one name stand together"
+        );
     }
 }

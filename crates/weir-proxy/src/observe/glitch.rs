@@ -120,10 +120,12 @@ mod tests {
 
     #[test]
     fn words_are_different_and_in_order() {
-        let clients =
-            ClientGlitch::ALL.iter().map(|(glitch, word, help)| (*glitch as usize, glitch.word(), *word, *help));
-        let servers =
-            UpstreamGlitch::ALL.iter().map(|(glitch, word, help)| (*glitch as usize, glitch.word(), *word, *help));
+        let clients = ClientGlitch::ALL
+            .iter()
+            .map(|(glitch, word, help)| (*glitch as usize, glitch.word(), *word, *help));
+        let servers = UpstreamGlitch::ALL
+            .iter()
+            .map(|(glitch, word, help)| (*glitch as usize, glitch.word(), *word, *help));
         for side in [clients.collect::<Vec<_>>(), servers.collect()] {
             let mut words = BTreeSet::new();
             for (at, (place, word, told, help)) in side.into_iter().enumerate() {

@@ -145,7 +145,11 @@ impl Snapshot {
     /// Returns a compact copy to keep.
     pub fn sparse(&self) -> Sparse {
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        Sparse { counts: counted.map(|(at, count)| (at as u16, *count)).collect(), sum: self.sum, max: self.max }
+        Sparse {
+            counts: counted.map(|(at, count)| (at as u16, *count)).collect(),
+            sum: self.sum,
+            max: self.max,
+        }
     }
 
     /// Adds a compact copy.
@@ -224,14 +228,19 @@ mod tests {
     fn nothing_recorded() {
         let empty = of(&[]);
         assert_eq!(empty, Snapshot::default());
-        assert_eq!((empty.percentile(5000), empty.mean_us(), empty.max_us(), empty.min_us()), (None, None, None, None));
+        assert_eq!(
+            (empty.percentile(5000), empty.mean_us(), empty.max_us(), empty.min_us()),
+            (None, None, None, None)
+        );
     }
 
     /// The basis of a metric with few bounds: exact where a bucket begins behind the bound.
     #[test]
     fn values_up_to_a_bound() {
         let snapshot = of(&[0, 63, 64, 65, 127, 128, 1 << 20]);
-        for (bound, expected) in [(63, 2), (127, 5), (255, 6), ((1 << 20) - 1, 6), ((1 << 21) - 1, 7)] {
+        for (bound, expected) in
+            [(63, 2), (127, 5), (255, 6), ((1 << 20) - 1, 6), ((1 << 21) - 1, 7)]
+        {
             assert_eq!(snapshot.count_up_to(bound), expected, "{bound}");
         }
     }

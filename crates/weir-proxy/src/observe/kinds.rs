@@ -76,12 +76,18 @@ impl<K: Kinds> CountByKind<K> {
     /// Counts one occurrence. Only the owner may call it. Looks through the kinds: for refusals and
     /// ends, not for every request.
     pub fn count(&self, kind: K) {
-        self.0.iter().filter(|(known, _)| *known == kind).for_each(|(_, counter)| counter.increment());
+        self.0
+            .iter()
+            .filter(|(known, _)| *known == kind)
+            .for_each(|(_, counter)| counter.increment());
     }
 
     /// Counts `amount` at once, as [`CountByKind::count`] does.
     pub fn count_many(&self, kind: K, amount: u64) {
-        self.0.iter().filter(|(known, _)| *known == kind).for_each(|(_, counter)| counter.add(amount));
+        self.0
+            .iter()
+            .filter(|(known, _)| *known == kind)
+            .for_each(|(_, counter)| counter.add(amount));
     }
 
     /// Returns the occurrences of the kind with this word.
@@ -95,7 +101,12 @@ impl<K: Kinds> CountByKind<K> {
     }
 
     /// Calls `visit` with the count of each kind that has occurred.
-    pub(crate) fn each(&self, name: &'static str, help: &'static str, visit: &mut impl FnMut(Sample)) {
+    pub(crate) fn each(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        visit: &mut impl FnMut(Sample),
+    ) {
         for (word, value) in self.iter() {
             visit(Sample { name, label: Some(("word", word)), kind: Kind::Total, help, value });
         }
@@ -103,7 +114,10 @@ impl<K: Kinds> CountByKind<K> {
 
     /// Returns the words of kinds that have occurred, and how often.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.0.iter().map(|(kind, counter)| (kind.word(), counter.get())).filter(|(_, count)| *count > 0)
+        self.0
+            .iter()
+            .map(|(kind, counter)| (kind.word(), counter.get()))
+            .filter(|(_, count)| *count > 0)
     }
 }
 
@@ -114,7 +128,9 @@ mod tests {
 
     use super::*;
     use crate::cause::Cause;
-    use crate::ending::{ClientEnd, FlowEnd, Held, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
+    use crate::ending::{
+        ClientEnd, FlowEnd, Held, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd,
+    };
 
     fn each_counts<K: Kinds + std::fmt::Debug>() {
         let (tally, all) = (CountByKind::<K>::default(), K::all());

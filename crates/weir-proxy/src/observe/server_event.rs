@@ -82,17 +82,17 @@ struct Told<'a> {
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
-            What::Suspended(cause @ (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule })) => {
-                match self.upstream.failover.get(usize::from(rule)) {
-                    Some(FailoverRule { symptom: Symptom::Status(codes), limit, window_us }) => {
-                        write!(f, "suspended: {limit} responses {codes} within {}", Seconds(*window_us))
-                    }
-                    Some(FailoverRule { symptom: Symptom::Lost, limit, window_us }) => {
-                        write!(f, "suspended: {limit} connections lost within {}", Seconds(*window_us))
-                    }
-                    None => write!(f, "suspended for its {}", cause.word()),
+            What::Suspended(
+                cause @ (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule }),
+            ) => match self.upstream.failover.get(usize::from(rule)) {
+                Some(FailoverRule { symptom: Symptom::Status(codes), limit, window_us }) => {
+                    write!(f, "suspended: {limit} responses {codes} within {}", Seconds(*window_us))
                 }
-            }
+                Some(FailoverRule { symptom: Symptom::Lost, limit, window_us }) => {
+                    write!(f, "suspended: {limit} connections lost within {}", Seconds(*window_us))
+                }
+                None => write!(f, "suspended for its {}", cause.word()),
+            },
             What::Suspended(SuspensionCause::Probe { fault }) => {
                 let fall = self.upstream.health.as_ref().map_or(0, |health| health.fall);
                 write!(f, "suspended: {fall} probes in a row failed, the last one with: {fault}")
@@ -104,15 +104,25 @@ impl fmt::Display for Told<'_> {
             What::Ordered(Order::Enable) => f.write_str("enabled by command"),
             What::Ordered(Order::Drain) => f.write_str("draining by command"),
             What::Ordered(Order::Disable) => f.write_str("disabled by command"),
-            What::Unreachable(None) => f.write_str("can't be reached: no connection is left, and a connect failed"),
-            What::Unreachable(Some(why)) => write!(f, "can't be used: {} ({})", why.text(), why.word()),
+            What::Unreachable(None) => {
+                f.write_str("can't be reached: no connection is left, and a connect failed")
+            }
+            What::Unreachable(Some(why)) => {
+                write!(f, "can't be used: {} ({})", why.text(), why.word())
+            }
             What::Reachable => f.write_str("can be reached again"),
             What::Demoted(doubt) if doubt.lasts() => {
                 write!(f, "gets one request at a time from now on: {}; {WAY_OUT}", doubt.word())
             }
-            What::Demoted(doubt) => write!(f, "gets one request at a time for a while: {}", doubt.word()),
+            What::Demoted(doubt) => {
+                write!(f, "gets one request at a time for a while: {}", doubt.word())
+            }
             What::Unfit(doubt) => {
-                write!(f, "cannot handle several requests at once ({}, a second time): ", doubt.word())?;
+                write!(
+                    f,
+                    "cannot handle several requests at once ({}, a second time): ",
+                    doubt.word()
+                )?;
                 write!(f, "one request at a time from now on; {WAY_OUT}")
             }
             What::Judged(_) | What::Cleared => Ok(()),
@@ -157,7 +167,8 @@ mod tests {
         let mut app = upstream("app", &["a:1", "b:2"]);
         let rule = |symptom, limit| FailoverRule { symptom, limit, window_us: 2_500_000 };
         app.failover = vec![rule(Symptom::Status(codes), 10), rule(Symptom::Lost, 5)];
-        let other = UpstreamPlan { health: Some(HealthPlan::default()), ..upstream("other", &["c:3"]) };
+        let other =
+            UpstreamPlan { health: Some(HealthPlan::default()), ..upstream("other", &["c:3"]) };
         let plan = Plan { upstreams: vec![app, other], ..Plan::default() };
         let line = |server, what| Event { server, what }.line(&plan);
         for (server, what, expected) in [
@@ -184,7 +195,11 @@ mod tests {
             (0, What::Recovered, "server app a:1 is back after a good response to one request"),
             (2, What::Recovered, "server other c:3 is back after 2 good probes"),
             (2, What::Ordered(Order::Drain), "server other c:3 draining by command"),
-            (0, What::Demoted(Doubt::Garbage), "server app a:1 gets one request at a time for a while: garbage"),
+            (
+                0,
+                What::Demoted(Doubt::Garbage),
+                "server app a:1 gets one request at a time for a while: garbage",
+            ),
             (
                 0,
                 What::Demoted(Doubt::Misframing),
@@ -206,6 +221,10 @@ mod tests {
             assert_eq!(line(server, what).as_deref(), Some(expected));
         }
         assert_eq!(line(3, What::Reachable), None);
-        assert_eq!(line(0, What::Judged(Verdict::Unfit(Doubt::FailsRehearsal))), None, "it was told already");
+        assert_eq!(
+            line(0, What::Judged(Verdict::Unfit(Doubt::FailsRehearsal))),
+            None,
+            "it was told already"
+        );
     }
 }

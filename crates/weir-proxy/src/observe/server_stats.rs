@@ -145,7 +145,13 @@ impl ServerStats {
 
     fn each_labelled(&self, visit: &mut impl FnMut(Sample)) {
         let mut one = |name, label, value, help, counted| {
-            visit(Sample { name, label: Some((label, value)), kind: Kind::Total, help, value: counted });
+            visit(Sample {
+                name,
+                label: Some((label, value)),
+                kind: Kind::Total,
+                help,
+                value: counted,
+            });
         };
         for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(self.classes()) {
             one("answers", "class", class, "Its final responses.", count);
@@ -154,7 +160,13 @@ impl ServerStats {
             one("doubts", "kind", doubt.word(), "Doubts about its connections.", counter.get());
         }
         for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.glitches) {
-            one("glitches", "kind", word, "Unusual but legal events on its connections.", counter.get());
+            one(
+                "glitches",
+                "kind",
+                word,
+                "Unusual but legal events on its connections.",
+                counter.get(),
+            );
         }
         self.closes.each("closes", "Ends of its connections and of tries to connect.", visit);
     }
@@ -175,10 +187,13 @@ mod tests {
         for status in 100..600 {
             (0..status % 7).for_each(|_| stats.statuses.count(status));
         }
-        let expected: Vec<_> =
-            (100..600).map(|status| (status, u64::from(status % 7))).filter(|(_, n)| *n > 0).collect();
+        let expected: Vec<_> = (100..600)
+            .map(|status| (status, u64::from(status % 7)))
+            .filter(|(_, n)| *n > 0)
+            .collect();
         assert_eq!(stats.statuses.iter().collect::<Vec<_>>(), expected);
-        let class = |class: u16| (class * 100..class * 100 + 100).map(|status| u64::from(status % 7)).sum();
+        let class =
+            |class: u16| (class * 100..class * 100 + 100).map(|status| u64::from(status % 7)).sum();
         assert_eq!(stats.classes(), [class(1), class(2), class(3), class(4), class(5)]);
     }
 

@@ -162,16 +162,20 @@ impl Balance {
     /// Returns the state for the servers of this upstream. Each worker starts at another server.
     pub fn new(plan: &UpstreamPlan, worker: u16, seed: u64) -> Balance {
         let servers = plan.servers.len();
-        let configured: Vec<i64> =
-            plan.servers.iter().map(|one| i64::from(one.weight_now().max(1)) * WEIGHT_UNIT).collect();
+        let configured: Vec<i64> = plan
+            .servers
+            .iter()
+            .map(|one| i64::from(one.weight_now().max(1)) * WEIGHT_UNIT)
+            .collect();
         let least = || Least::new(seed ^ u64::from(worker) << 32);
         let ratio = || Ratio::new(&configured, worker);
         let picker = match &plan.balance {
             Method::Ratio => Picker::Ratio(ratio()),
             Method::Dynamic(_) => Picker::Dynamic(ratio(), Dynamic::new(&configured, None)),
-            Method::Predict { past_us, ahead_us, .. } => {
-                Picker::Dynamic(ratio(), Dynamic::new(&configured, Some(Trend::new(*past_us, *ahead_us))))
-            }
+            Method::Predict { past_us, ahead_us, .. } => Picker::Dynamic(
+                ratio(),
+                Dynamic::new(&configured, Some(Trend::new(*past_us, *ahead_us))),
+            ),
             Method::Least => Picker::Least(least()),
             Method::Hash(_) => {
                 let names = plan.servers.iter().map(|server| server.name.as_bytes());
@@ -207,7 +211,8 @@ impl Balance {
         let since_us = now_us.saturating_sub(self.due_us.saturating_sub(TICK_US));
         self.due_us = now_us + TICK_US;
         for (at, configured) in self.configured.iter().enumerate() {
-            self.weights[at] = slow_started(*configured, finding(at).recovered_us, now_us, self.slow_start_us);
+            self.weights[at] =
+                slow_started(*configured, finding(at).recovered_us, now_us, self.slow_start_us);
         }
         if let Picker::Dynamic(_, dynamic) = &mut self.picker {
             dynamic.reweigh(now_us, since_us, &mut self.weights, |at| finding(at).response_us);
@@ -247,7 +252,9 @@ impl Balance {
             (Picker::Ratio(ratio), _) => ratio.next(weights, servers),
             (Picker::Dynamic(ratio, dynamic), _) => {
                 let has_room = dynamic.has_room(loads);
-                ratio.next(weights, servers.clone().filter(|at| has_room(*at))).or_else(|| ratio.next(weights, servers))
+                ratio
+                    .next(weights, servers.clone().filter(|at| has_room(*at)))
+                    .or_else(|| ratio.next(weights, servers))
             }
             (Picker::Hash(hash, _), Some(key)) => hash.pick(key, weights, loads, servers),
             (Picker::Least(least) | Picker::Hash(_, least), _) => least.next(weights, loads, among),

@@ -7,9 +7,15 @@
 use weir_http::{FieldName, Fields};
 
 /// Returns the values of all cookies of this name, in their order. `input` is the parsed text.
-pub(crate) fn values<'a>(fields: &'a Fields, input: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+pub(crate) fn values<'a>(
+    fields: &'a Fields,
+    input: &'a [u8],
+    name: &'a [u8],
+) -> impl Iterator<Item = &'a [u8]> {
     let lines = fields.all(FieldName::Cookie).map(move |field| field.value.of(input));
-    lines.flat_map(|line| line.split(|byte| *byte == b';')).filter_map(move |pair| value(pair, name))
+    lines
+        .flat_map(|line| line.split(|byte| *byte == b';'))
+        .filter_map(move |pair| value(pair, name))
 }
 
 fn value<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
@@ -29,7 +35,9 @@ mod tests {
         let lines: String = cookies.iter().map(|line| format!("Cookie: {line}\r\n")).collect();
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut fields = Fields::default();
-        weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
+        weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
         let values = values(&fields, text.as_bytes(), name.as_bytes());
         values.map(|value| String::from_utf8_lossy(value).into_owned()).collect()
     }

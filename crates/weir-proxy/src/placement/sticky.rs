@@ -65,17 +65,26 @@ pub struct Sticky {
 impl Sticky {
     /// Returns the cookies of an upstream and its servers of these names. A secret may be any text;
     /// `""` is a public one.
-    pub fn new(cookie: &Cookie, allow_failover: bool, secret: &str, upstream: &str, servers: &[&str]) -> Sticky {
+    pub fn new(
+        cookie: &Cookie,
+        allow_failover: bool,
+        secret: &str,
+        upstream: &str,
+        servers: &[&str],
+    ) -> Sticky {
         let key = SECRET_KEYS.map(|key| siphash(key, secret.as_bytes()));
         let (cookie, upstream) = (cookie.clone(), upstream.to_owned());
-        Sticky { cookie, upstream, key, allow_failover, stamps: Vec::new(), cookies: Vec::new() }.of(servers)
+        Sticky { cookie, upstream, key, allow_failover, stamps: Vec::new(), cookies: Vec::new() }
+            .of(servers)
     }
 
     /// Returns the cookies for servers of other names.
     pub(crate) fn of(&self, servers: &[&str]) -> Sticky {
         let text = |server: &str| [self.upstream.as_bytes(), b"\0", server.as_bytes()].concat();
-        let stamps: Vec<Stamp> = servers.iter().map(|server| hex(siphash(self.key, &text(server)))).collect();
-        let cookies = stamps.iter().map(|stamp| Some(Bytes::from(self.cookie.value(stamp)))).collect();
+        let stamps: Vec<Stamp> =
+            servers.iter().map(|server| hex(siphash(self.key, &text(server)))).collect();
+        let cookies =
+            stamps.iter().map(|stamp| Some(Bytes::from(self.cookie.value(stamp)))).collect();
         Sticky { stamps: stamps.into_iter().map(Some).collect(), cookies, ..self.clone() }
     }
 
@@ -84,7 +93,10 @@ impl Sticky {
     pub(crate) fn ordered(&self, order: &[Option<usize>]) -> Sticky {
         Sticky {
             stamps: order.iter().map(|from| from.and_then(|from| self.stamps[from])).collect(),
-            cookies: order.iter().map(|from| from.and_then(|from| self.cookies[from].clone())).collect(),
+            cookies: order
+                .iter()
+                .map(|from| from.and_then(|from| self.cookies[from].clone()))
+                .collect(),
             ..self.clone()
         }
     }
@@ -92,8 +104,12 @@ impl Sticky {
     /// Returns the server to which the request's cookie binds it: the first cookie of that name
     /// with a known value. `input` is the parsed text.
     pub fn server(&self, fields: &Fields, input: &[u8]) -> Option<u16> {
-        let known = |value: &[u8]| self.stamps.iter().position(|stamp| stamp.is_some_and(|stamp| stamp[..] == *value));
-        cookie::values(fields, input, self.cookie.name.as_bytes()).find_map(known).map(|at| at as u16)
+        let known = |value: &[u8]| {
+            self.stamps.iter().position(|stamp| stamp.is_some_and(|stamp| stamp[..] == *value))
+        };
+        cookie::values(fields, input, self.cookie.name.as_bytes())
+            .find_map(known)
+            .map(|at| at as u16)
     }
 
     /// Returns the value of Set-Cookie that binds a session to a server; None for an unknown
@@ -117,7 +133,8 @@ impl Cookie {
     }
 
     fn value(&self, stamp: &Stamp) -> String {
-        let max_age = self.max_age_s.map_or_else(String::new, |seconds| format!("; Max-Age={seconds}"));
+        let max_age =
+            self.max_age_s.map_or_else(String::new, |seconds| format!("; Max-Age={seconds}"));
         let http_only = if self.http_only { "; HttpOnly" } else { "" };
         let secure = if self.secure { "; Secure" } else { "" };
         let same_site = match self.same_site {
@@ -126,7 +143,10 @@ impl Cookie {
             SameSite::None => "None",
         };
         let value = String::from_utf8_lossy(stamp);
-        format!("{}={value}; Path={}{max_age}{http_only}{secure}; SameSite={same_site}", self.name, self.path)
+        format!(
+            "{}={value}; Path={}{max_age}{http_only}{secure}; SameSite={same_site}",
+            self.name, self.path
+        )
     }
 }
 
@@ -146,7 +166,9 @@ mod tests {
     fn bound(sticky: &Sticky, cookie: &str) -> Option<u16> {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {cookie}\r\n\r\n");
         let mut fields = Fields::default();
-        weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
+        weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
         sticky.server(&fields, text.as_bytes())
     }
 
@@ -169,7 +191,8 @@ mod tests {
             ..Cookie::new("srv")
         };
         let cookie = Sticky::new(&cookie, true, "", "app", &SERVERS).cookie(1).unwrap().clone();
-        let wanted = format!("srv={}; Path=/a; Max-Age=60; Secure; SameSite=None", value(&plain, 1));
+        let wanted =
+            format!("srv={}; Path=/a; Max-Age=60; Secure; SameSite=None", value(&plain, 1));
         assert_eq!(cookie, wanted);
     }
 
@@ -177,7 +200,9 @@ mod tests {
     fn identifiers_differ_and_stay() {
         let mut all: Vec<String> = [("", "app"), ("secret", "app"), ("", "other")]
             .iter()
-            .flat_map(|(secret, upstream)| [0, 1].map(|server| value(&sticky(secret, upstream), server)))
+            .flat_map(|(secret, upstream)| {
+                [0, 1].map(|server| value(&sticky(secret, upstream), server))
+            })
             .collect();
         assert_eq!(all[0], "3eb6fcfb857285dd");
         all.sort();

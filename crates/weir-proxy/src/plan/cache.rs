@@ -116,7 +116,13 @@ impl CachePlan {
 
 impl Default for CachePlan {
     fn default() -> CachePlan {
-        CachePlan { size_bytes: 256 << 20, object_bytes_max: 8 << 20, variants_max: 16, snapshot: None, store: None }
+        CachePlan {
+            size_bytes: 256 << 20,
+            object_bytes_max: 8 << 20,
+            variants_max: 16,
+            snapshot: None,
+            store: None,
+        }
     }
 }
 

@@ -117,7 +117,10 @@ impl ClientPlan {
 
     /// Returns the names in Via and CDN-Loop of an outgoing request. `strangers`: its client has
     /// chosen the server, by the forward proxy or as its own destination (RFC 9110 §7.6.3).
-    pub(crate) fn loop_marks(&self, strangers: bool) -> (Option<weir_http::Pseudonym>, Option<weir_http::Pseudonym>) {
+    pub(crate) fn loop_marks(
+        &self,
+        strangers: bool,
+    ) -> (Option<weir_http::Pseudonym>, Option<weir_http::Pseudonym>) {
         let us = Some(self.head.pseudonym);
         match self.loop_field {
             _ if strangers => (self.pseudonym(), None),

@@ -64,10 +64,18 @@ impl Dial {
         };
         let Dial { congestion, tuning, .. } = self;
         let is_arm = client.is_some() && congestion.is_divided();
-        let congestion = client.map_or_else(|| congestion.usual(), |client| congestion.of(Side::Server, client));
+        let congestion =
+            client.map_or_else(|| congestion.usual(), |client| congestion.of(Side::Server, client));
         let is_usual = from.is_none() && congestion.is_none() && tuning.is_none();
-        (!is_usual)
-            .then(|| Box::new(Way { from, is_client, congestion: congestion.cloned(), is_arm, tuning: tuning.clone() }))
+        (!is_usual).then(|| {
+            Box::new(Way {
+                from,
+                is_client,
+                congestion: congestion.cloned(),
+                is_arm,
+                tuning: tuning.clone(),
+            })
+        })
     }
 }
 
@@ -94,9 +102,11 @@ mod tests {
         assert_eq!(way(Source::Client, client), Some((client, true)));
         let nobody = SocketAddr::new(NO_ADDRESS, 0);
         assert_eq!((way(Source::Client, None), way(Source::Client, Some(nobody))), (None, None));
-        let paced = Dial { congestion: Congestion::new(["bbr"].into_iter()), ..Dial::default() }.way(None);
+        let paced =
+            Dial { congestion: Congestion::new(["bbr"].into_iter()), ..Dial::default() }.way(None);
         assert_eq!(paced.map(|way| (way.from, way.congestion)), Some((None, Some("bbr".into()))));
-        let divided = Dial { congestion: Congestion::new(["bbr", "reno"].into_iter()), ..Dial::default() };
+        let divided =
+            Dial { congestion: Congestion::new(["bbr", "reno"].into_iter()), ..Dial::default() };
         let names = (1..100).filter_map(|port| {
             let way = divided.way(Some(SocketAddr::from(([198, 51, 100, 7], port))))?;
             assert!(way.is_arm);
@@ -107,7 +117,9 @@ mod tests {
         assert_eq!((probe.congestion, probe.is_arm), (Some("bbr".into()), false));
         let mut tuning = Tuning::default();
         tuning.set(Tunable::Mark, Some(7));
-        let marked = Dial { tuning: Some(tuning.into()), ..Dial::default() }.way(None).expect("not as usual");
+        let marked = Dial { tuning: Some(tuning.into()), ..Dial::default() }
+            .way(None)
+            .expect("not as usual");
         assert_eq!(marked.tuning.and_then(|tuning| tuning.get(Tunable::Mark)), Some(7));
     }
 }

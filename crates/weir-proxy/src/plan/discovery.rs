@@ -69,10 +69,14 @@ impl Plan {
     /// Returns this plan, which was just compiled, with servers at the addresses of their names and
     /// files.
     pub fn located(&self, known: &Known) -> Plan {
-        let listed = |plan: &UpstreamPlan| known.files.get(self.discovery.files.get(plan.written_name())?);
+        let listed =
+            |plan: &UpstreamPlan| known.files.get(self.discovery.files.get(plan.written_name())?);
         let located = |plan: &UpstreamPlan| {
             let added = known.temporary.get(plan.written_name());
-            plan.located([listed(plan), added].map(|servers| servers.map_or(&[][..], Vec::as_slice)), known)
+            plan.located(
+                [listed(plan), added].map(|servers| servers.map_or(&[][..], Vec::as_slice)),
+                known,
+            )
         };
         let plan = Plan { upstreams: self.upstreams.iter().map(located).collect(), ..self.clone() };
         // Finds a server by its slot at once.
@@ -117,7 +121,11 @@ impl UpstreamPlan {
     fn located(&self, [listed, added]: [&[ServerPlan]; 2], known: &Known) -> UpstreamPlan {
         let (mut servers, mut seen) = (Vec::new(), BTreeSet::new());
         let listed = listed.iter().map(|server| ServerPlan { found: true, ..server.clone() });
-        let added = added.iter().map(|server| ServerPlan { found: true, temporary: true, ..server.clone() });
+        let added = added.iter().map(|server| ServerPlan {
+            found: true,
+            temporary: true,
+            ..server.clone()
+        });
         for server in self.servers.iter().cloned().chain(listed).chain(added) {
             // A server of the configuration precedes the same server of a file, and both precede
             // one that was added.
@@ -139,7 +147,11 @@ impl UpstreamPlan {
         }
         if servers.is_empty() {
             // An upstream always has a server. This server gets nothing.
-            let nobody = self.servers.first().cloned().unwrap_or_else(|| ServerPlan::new(&self.name, UNLOCATED));
+            let nobody = self
+                .servers
+                .first()
+                .cloned()
+                .unwrap_or_else(|| ServerPlan::new(&self.name, UNLOCATED));
             servers.push(ServerPlan { retired: true, ..nobody });
         }
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
@@ -169,7 +181,11 @@ mod tests {
     fn written(plan: UpstreamPlan) -> Plan {
         let files = [("app".to_owned(), PathBuf::from("list"))].into();
         let discovery = DiscoveryPlan { files, ..DiscoveryPlan::default() };
-        Plan { upstreams: vec![UpstreamPlan { name: "app (pinned)".to_owned(), ..plan }], discovery, ..Plan::default() }
+        Plan {
+            upstreams: vec![UpstreamPlan { name: "app (pinned)".to_owned(), ..plan }],
+            discovery,
+            ..Plan::default()
+        }
     }
 
     fn names(plan: &UpstreamPlan) -> Vec<&str> {
@@ -181,16 +197,27 @@ mod tests {
         let fixed = ServerPlan::new("10.0.0.9:80", ([10, 0, 0, 9], 80).into());
         let named = ServerPlan::new("a.test:80", UNLOCATED);
         let sticky = Some(Sticky::new(&Cookie::new("c"), true, "", "app", &[]));
-        let written =
-            written(UpstreamPlan { servers: vec![fixed.clone(), named.clone()], sticky, ..UpstreamPlan::default() });
+        let written = written(UpstreamPlan {
+            servers: vec![fixed.clone(), named.clone()],
+            sticky,
+            ..UpstreamPlan::default()
+        });
         let other = ServerPlan::new("10.0.0.8:80", ([10, 0, 0, 8], 80).into());
         let listed = [other, ServerPlan { weight: 1, ..fixed }, named];
         let plan = &written.located(&known(&[1, 2], &listed)).upstreams[0];
-        assert_eq!(names(plan), ["10.0.0.9:80", "a.test@10.0.0.1:80", "a.test@10.0.0.2:80", "10.0.0.8:80"]);
-        assert_eq!(plan.servers.iter().map(|server| server.found).collect::<Vec<_>>(), [false, true, true, true]);
+        assert_eq!(
+            names(plan),
+            ["10.0.0.9:80", "a.test@10.0.0.1:80", "a.test@10.0.0.2:80", "10.0.0.8:80"]
+        );
+        assert_eq!(
+            plan.servers.iter().map(|server| server.found).collect::<Vec<_>>(),
+            [false, true, true, true]
+        );
         assert_eq!(plan.servers[0].weight, 50, "what is written comes first");
         let cookie = |at| plan.sticky.as_ref().and_then(|sticky| sticky.cookie(at));
-        assert!((0..4).all(|at| cookie(at).is_some()) && cookie(0) != cookie(1) && cookie(4).is_none());
+        assert!(
+            (0..4).all(|at| cookie(at).is_some()) && cookie(0) != cookie(1) && cookie(4).is_none()
+        );
         // Once more, with other addresses.
         let again = |known| written.located(&known).upstreams.remove(0);
         assert_eq!(names(&again(known(&[2], &[]))), ["10.0.0.9:80", "a.test@10.0.0.2:80"]);
@@ -202,21 +229,32 @@ mod tests {
         let at = |last: u8| SocketAddr::from(([10, 0, 0, last], 80));
         let server = |last| ServerPlan::new(&at(last).to_string(), at(last));
         let written = written(UpstreamPlan { servers: vec![server(1)], ..UpstreamPlan::default() });
-        let temporary =
-            [("app".to_owned(), vec![server(1), server(2), server(3)]), ("other".to_owned(), vec![server(4)])];
+        let temporary = [
+            ("app".to_owned(), vec![server(1), server(2), server(3)]),
+            ("other".to_owned(), vec![server(4)]),
+        ];
         let known = Known { temporary: temporary.into(), ..known(&[], &[server(2)]) };
         let plan = &written.located(&known).upstreams[0];
         assert_eq!(names(plan), ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]);
         let told = |server: &ServerPlan| (server.found, server.temporary);
-        assert_eq!(plan.servers.iter().map(told).collect::<Vec<_>>(), [(false, false), (true, false), (true, true)]);
+        assert_eq!(
+            plan.servers.iter().map(told).collect::<Vec<_>>(),
+            [(false, false), (true, false), (true, true)]
+        );
     }
 
     #[test]
     fn an_upstream_without_servers_has_one_that_gets_nothing() {
-        let named = UpstreamPlan { servers: vec![ServerPlan::new("a.test:80", UNLOCATED)], ..UpstreamPlan::default() };
+        let named = UpstreamPlan {
+            servers: vec![ServerPlan::new("a.test:80", UNLOCATED)],
+            ..UpstreamPlan::default()
+        };
         for plan in [named, UpstreamPlan::default()] {
             let plan = &written(plan).located(&Known::default()).upstreams[0];
-            assert_eq!((plan.servers.len(), plan.present().count(), plan.is_retired()), (1, 0, false));
+            assert_eq!(
+                (plan.servers.len(), plan.present().count(), plan.is_retired()),
+                (1, 0, false)
+            );
         }
     }
 }

@@ -52,7 +52,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`Full`]: more than `slots_max` servers, removed ones included.
-    pub fn merged(&self, mut wanted: Plan, slots_max: usize, vacant: &BTreeSet<usize>) -> Result<Plan, Full> {
+    pub fn merged(
+        &self,
+        mut wanted: Plan,
+        slots_max: usize,
+        vacant: &BTreeSet<usize>,
+    ) -> Result<Plan, Full> {
         let full = Full { slots: slots_max };
         let plans = std::mem::take(&mut wanted.upstreams);
         let mut next = Plan {
@@ -61,18 +66,24 @@ impl Plan {
             ..wanted
         };
         let mut namesakes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        self.upstreams.iter().enumerate().for_each(|(at, old)| namesakes.entry(&old.name).or_default().push(at));
-        let vacant: BTreeSet<(u16, u16)> = vacant.iter().filter_map(|slot| next.slots.get(*slot).copied()).collect();
+        self.upstreams
+            .iter()
+            .enumerate()
+            .for_each(|(at, old)| namesakes.entry(&old.name).or_default().push(at));
+        let vacant: BTreeSet<(u16, u16)> =
+            vacant.iter().filter_map(|slot| next.slots.get(*slot).copied()).collect();
         let mut targets = Vec::new();
         for plan in plans {
             let named = namesakes.get(plan.name.as_str()).map_or(&[][..], Vec::as_slice);
             let is_living = |at: &usize| !self.upstreams[*at].is_retired();
             let fits = |at: &usize| self.upstreams[*at].fits(&plan);
             let living = named.iter().copied().find(|at| is_living(at) && fits(at));
-            let at = living.or_else(|| named.iter().copied().find(fits)).unwrap_or(next.upstreams.len());
+            let at =
+                living.or_else(|| named.iter().copied().find(fits)).unwrap_or(next.upstreams.len());
             let old = self.upstreams.get(at).map_or(&[][..], |old| &old.servers);
             let namesake = named.iter().copied().find(is_living).map(|at| &self.upstreams[at]);
-            let free = |index: &usize| old[*index].retired && vacant.contains(&(at as u16, *index as u16));
+            let free =
+                |index: &usize| old[*index].retired && vacant.contains(&(at as u16, *index as u16));
             let plan = plan.following(old, namesake, (0..old.len()).filter(free).collect());
             let added = old.len()..plan.servers.len();
             if added.end > usize::from(u16::MAX) || at >= usize::from(u16::MAX) {
@@ -116,7 +127,8 @@ impl Plan {
     /// given the slot of another is not in it yet: this step forgets what is known of the old
     /// server.
     pub fn widened(&self, next: &Plan) -> Plan {
-        let mut wide = Plan { upstreams: next.upstreams.clone(), slots: next.slots.clone(), ..self.clone() };
+        let mut wide =
+            Plan { upstreams: next.upstreams.clone(), slots: next.slots.clone(), ..self.clone() };
         for (old, plan) in self.upstreams.iter().zip(&mut wide.upstreams) {
             let was_retired = old.is_retired();
             plan.servers.iter_mut().for_each(|server| server.orphaned &= was_retired);
@@ -138,7 +150,8 @@ impl Plan {
     pub fn weighted(&self, slot: usize, weight: Option<u32>) -> Plan {
         let mut next = Plan { slots: self.places(), ..self.clone() };
         if let Some((upstream, index)) = next.slots.get(slot) {
-            next.upstreams[usize::from(*upstream)].servers[usize::from(*index)].weight_ordered = weight;
+            next.upstreams[usize::from(*upstream)].servers[usize::from(*index)].weight_ordered =
+                weight;
         }
         next
     }
@@ -173,16 +186,25 @@ impl UpstreamPlan {
 
     /// Returns this upstream with its servers in the places of the same servers in `old`, and the
     /// first of the others in the places that are `free`. `namesake` had the name until now.
-    fn following(mut self, old: &[ServerPlan], namesake: Option<&UpstreamPlan>, mut free: Vec<usize>) -> UpstreamPlan {
-        let mut servers: Vec<ServerPlan> =
-            old.iter().map(|old| ServerPlan { retired: true, orphaned: false, ..old.clone() }).collect();
+    fn following(
+        mut self,
+        old: &[ServerPlan],
+        namesake: Option<&UpstreamPlan>,
+        mut free: Vec<usize>,
+    ) -> UpstreamPlan {
+        let mut servers: Vec<ServerPlan> = old
+            .iter()
+            .map(|old| ServerPlan { retired: true, orphaned: false, ..old.clone() })
+            .collect();
         let mut order: Vec<Option<usize>> = vec![None; old.len()];
         let named = by_name(old);
         let of = |name: &str| named.get(name).map_or(&[][..], Vec::as_slice);
         let taken: BTreeSet<usize> = self
             .servers
             .iter()
-            .flat_map(|server| of(&server.name).iter().copied().filter(|at| old[*at].is_same(server)))
+            .flat_map(|server| {
+                of(&server.name).iter().copied().filter(|at| old[*at].is_same(server))
+            })
             .collect();
         free.retain(|at| !taken.contains(at));
         let mut free = free.into_iter();
@@ -197,7 +219,8 @@ impl UpstreamPlan {
             // A server that takes a name over gets a place behind it, as a new one does.
             let namesakes = of(&server.name);
             let known = namesakes.iter().copied().find(|at| old[*at].is_same(&server));
-            let Some(at) = known.or_else(|| namesakes.is_empty().then(|| free.next()).flatten()) else {
+            let Some(at) = known.or_else(|| namesakes.is_empty().then(|| free.next()).flatten())
+            else {
                 servers.push(server);
                 order.push(Some(index));
                 continue;
@@ -213,7 +236,10 @@ impl UpstreamPlan {
 /// Returns the places of servers by their names, ascending.
 fn by_name(servers: &[ServerPlan]) -> BTreeMap<&str, Vec<usize>> {
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    servers.iter().enumerate().for_each(|(at, server)| places.entry(&server.name).or_default().push(at));
+    servers
+        .iter()
+        .enumerate()
+        .for_each(|(at, server)| places.entry(&server.name).or_default().push(at));
     places
 }
 
@@ -222,7 +248,8 @@ impl ServerPlan {
     pub(crate) fn is_same(&self, other: &ServerPlan) -> bool {
         #[cfg(test)]
         tests::count();
-        let numbers = |one: &ServerPlan| (one.connections_min, one.connections, one.connections_max);
+        let numbers =
+            |one: &ServerPlan| (one.connections_min, one.connections, one.connections_max);
         self.name == other.name && self.address == other.address && numbers(self) == numbers(other)
     }
 }

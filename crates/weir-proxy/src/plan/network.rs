@@ -86,8 +86,12 @@ mod tests {
 
     #[test]
     fn ranges_that_have_a_client_in_common() {
-        let network = |address: &str, prefix_bits| Network { address: address.parse().expect("one"), prefix_bits };
-        let (all, some, one) = (network("10.0.0.0", 8), network("10.1.0.0", 16), network("10.1.2.3", 32));
+        let network = |address: &str, prefix_bits| Network {
+            address: address.parse().expect("one"),
+            prefix_bits,
+        };
+        let (all, some, one) =
+            (network("10.0.0.0", 8), network("10.1.0.0", 16), network("10.1.2.3", 32));
         for (first, second, overlap) in [
             (all, some, true),
             (some, one, true),

@@ -196,21 +196,33 @@ mod tests {
 
     #[test]
     fn names_hosts_and_authorities() {
-        let place = Place { share: 33, backup: true, ..SocketAddr::from(([10, 0, 0, 1], 80)).into() };
+        let place =
+            Place { share: 33, backup: true, ..SocketAddr::from(([10, 0, 0, 1], 80)).into() };
         for (written, host, authority, name) in [
             ("app.test:8080", "app.test", "app.test:8080", "app.test@10.0.0.1:80"),
             ("[::1]:80", "[::1]", "[::1]:80", "[::1]@10.0.0.1:80"),
             ("_http._tcp.app.test", "app.test", "app.test", "_http._tcp.app.test@10.0.0.1:80"),
-            ("_odd._host.test:80", "_odd._host.test", "_odd._host.test:80", "_odd._host.test@10.0.0.1:80"),
+            (
+                "_odd._host.test:80",
+                "_odd._host.test",
+                "_odd._host.test:80",
+                "_odd._host.test@10.0.0.1:80",
+            ),
         ] {
             let server = ServerPlan { weight: 60, ..ServerPlan::new(written, UNLOCATED) };
             let at = server.at(&place);
             assert_eq!((server.host(), server.authority(), &*at.name), (host, authority, name));
-            assert_eq!((at.weight, at.backup, at.found, at.is_name(), &*at.written), (20, true, true, false, written));
+            assert_eq!(
+                (at.weight, at.backup, at.found, at.is_name(), &*at.written),
+                (20, true, true, false, written)
+            );
             assert!(server.is_name());
         }
         let unix = ServerPlan::read("unix:/run/a_b:1.sock").expect("a unix socket");
-        assert_eq!((unix.host(), unix.authority(), &*unix.name), ("localhost", "localhost", "unix:/run/a_b:1.sock"));
+        assert_eq!(
+            (unix.host(), unix.authority(), &*unix.name),
+            ("localhost", "localhost", "unix:/run/a_b:1.sock")
+        );
         assert_eq!((unix.address.to_string(), unix.is_name()), (unix.name, false));
         assert!(ServerPlan::read("/run/a.sock").is_none());
         let least = ServerPlan { weight: 1, ..ServerPlan::new("a:1", UNLOCATED) };

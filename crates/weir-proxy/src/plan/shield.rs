@@ -322,10 +322,11 @@ impl ShieldPlan {
                     Seat { group: self.groups, slot: 0 }
                 }
                 _ => {
-                    let seat = open.filter(|seat| usize::from(seat.slot) < SLOTS).unwrap_or_else(|| {
-                        self.groups += 1;
-                        Seat { group: self.groups, slot: 0 }
-                    });
+                    let seat =
+                        open.filter(|seat| usize::from(seat.slot) < SLOTS).unwrap_or_else(|| {
+                            self.groups += 1;
+                            Seat { group: self.groups, slot: 0 }
+                        });
                     open = Some(Seat { slot: seat.slot + 1, ..seat });
                     seat
                 }
@@ -350,7 +351,8 @@ impl RequestMatch {
 
     /// Whether it matches a request. `path` is normalised, without a query.
     pub fn has(&self, host: &[u8], path: &[u8], method: &[u8]) -> bool {
-        let of_method = self.methods.is_empty() || self.methods.iter().any(|one| one.as_bytes() == method);
+        let of_method =
+            self.methods.is_empty() || self.methods.iter().any(|one| one.as_bytes() == method);
         let of_path = self.paths.is_empty() || self.paths.iter().any(|one| one.has(path));
         of_method && of_path && (self.hosts.is_empty() || self.has_host(host))
     }
@@ -402,8 +404,10 @@ mod tests {
 
     #[test]
     fn which_requests() {
-        let paths = vec![PathMatch::Exact("/login".to_owned()), PathMatch::Prefix("/api".to_owned())];
-        let hosts = vec![HostMatch::Exact("a.test".to_owned()), HostMatch::Suffix("*.b.test".to_owned())];
+        let paths =
+            vec![PathMatch::Exact("/login".to_owned()), PathMatch::Prefix("/api".to_owned())];
+        let hosts =
+            vec![HostMatch::Exact("a.test".to_owned()), HostMatch::Suffix("*.b.test".to_owned())];
         let requests = RequestMatch { hosts, paths, methods: vec!["POST".to_owned()] };
         for (host, path, method, expected) in [
             ("a.test", "/login", "POST", true),
@@ -423,13 +427,20 @@ mod tests {
             let has = requests.has(host.as_bytes(), path.as_bytes(), method.as_bytes());
             assert_eq!(has, expected, "{host} {path} {method}");
         }
-        assert!(RequestMatch::default().has(b"", b"/", b"GET") && RequestMatch::default().is_everything());
-        assert!(PathMatch::Prefix("/".to_owned()).has(b"/x") && PathMatch::Prefix("/a/".to_owned()).has(b"/a/b"));
+        assert!(
+            RequestMatch::default().has(b"", b"/", b"GET")
+                && RequestMatch::default().is_everything()
+        );
+        assert!(
+            PathMatch::Prefix("/".to_owned()).has(b"/x")
+                && PathMatch::Prefix("/a/".to_owned()).has(b"/a/b")
+        );
         let home = PathMatch::Exact("/".to_owned());
         assert!(home.has(b"/") && !home.has(b"/x") && !home.has(b""));
         let login = PathMatch::Exact("/login/".to_owned());
         assert!(
-            ["/login", "/login/", "/login/x"].iter().all(|path| login.has(path.as_bytes())) && !login.has(b"/logins")
+            ["/login", "/login/", "/login/x"].iter().all(|path| login.has(path.as_bytes()))
+                && !login.has(b"/logins")
         );
     }
 
@@ -449,6 +460,10 @@ mod tests {
         assert!(Arc::ptr_eq(&second.limits[1].tally, &first.limits[1].tally));
         let mut third = ShieldPlan::new(["a"].into_iter().map(rate).collect(), 1024);
         third.follow(&second);
-        assert_eq!(seats(&third), [(5, 0)], "what `a` was is forgotten, but not what clients owed there");
+        assert_eq!(
+            seats(&third),
+            [(5, 0)],
+            "what `a` was is forgotten, but not what clients owed there"
+        );
     }
 }

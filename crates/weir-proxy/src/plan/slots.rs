@@ -15,8 +15,15 @@ impl Plan {
         if !self.slots.is_empty() {
             return self.slots.clone();
         }
-        let of = |(upstream, plan): (usize, &UpstreamPlan)| (0..plan.servers.len()).map(move |at| (upstream, at));
-        self.upstreams.iter().enumerate().flat_map(of).map(|(upstream, at)| (upstream as u16, at as u16)).collect()
+        let of = |(upstream, plan): (usize, &UpstreamPlan)| {
+            (0..plan.servers.len()).map(move |at| (upstream, at))
+        };
+        self.upstreams
+            .iter()
+            .enumerate()
+            .flat_map(of)
+            .map(|(upstream, at)| (upstream as u16, at as u16))
+            .collect()
     }
 
     /// Returns the number of slots that are taken.
@@ -40,7 +47,8 @@ impl Plan {
             return Some((usize::from(*upstream), usize::from(*index)));
         }
         let mut index = slot;
-        for (upstream, plan) in self.upstreams.iter().enumerate().filter(|_| self.slots.is_empty()) {
+        for (upstream, plan) in self.upstreams.iter().enumerate().filter(|_| self.slots.is_empty())
+        {
             if index < plan.servers.len() {
                 return Some((upstream, index));
             }
@@ -56,7 +64,8 @@ impl Plan {
             return vec![None; self.servers()];
         }
         let mut last = BTreeMap::new();
-        let places = self.places().into_iter().map(|(upstream, index)| [upstream, index].map(usize::from));
+        let places =
+            self.places().into_iter().map(|(upstream, index)| [upstream, index].map(usize::from));
         let names = places.map(|[upstream, index]| {
             let plan = &self.upstreams[upstream];
             (plan.name.as_str(), plan.servers[index].name.as_str())

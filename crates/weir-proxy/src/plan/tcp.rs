@@ -72,7 +72,10 @@ impl TcpPlan {
 
     /// Replaces the indexes of upstreams: `targets` has the new one for each old one.
     pub(super) fn retarget(&mut self, targets: &[usize]) {
-        let names = self.names.iter_mut().flat_map(|names| names.exact.values_mut().chain(names.below.values_mut()));
+        let names = self
+            .names
+            .iter_mut()
+            .flat_map(|names| names.exact.values_mut().chain(names.below.values_mut()));
         for upstream in self.upstream.iter_mut().chain(names) {
             *upstream = targets[usize::from(*upstream)] as u16;
         }
@@ -92,7 +95,10 @@ impl TcpPlan {
 pub(super) fn follow_tcp(next: &mut Plan, old: &Plan, targets: &[usize]) {
     let wanted = std::mem::replace(&mut next.tcp, old.tcp.clone());
     let mut known: BTreeMap<Arc<TcpPlan>, usize> = BTreeMap::new();
-    next.tcp.iter().enumerate().for_each(|(place, block)| _ = known.entry(Arc::clone(block)).or_insert(place));
+    next.tcp
+        .iter()
+        .enumerate()
+        .for_each(|(place, block)| _ = known.entry(Arc::clone(block)).or_insert(place));
     // Places that no earlier listener names, and no current block has: their number only shrinks.
     let mut vacant: BTreeSet<usize> = (0..next.tcp.len()).collect();
     for listener in &old.listeners {
@@ -143,7 +149,10 @@ mod tests {
 
     fn plan(upstreams: &[u16]) -> Plan {
         let address = |at: usize| std::net::SocketAddr::from(([127, 0, 0, 1], 1 + at as u16));
-        let listener = |at: usize| ListenerPlan { serves: Serves::Tcp(at as u16), ..ListenerPlan::new(address(at)) };
+        let listener = |at: usize| ListenerPlan {
+            serves: Serves::Tcp(at as u16),
+            ..ListenerPlan::new(address(at))
+        };
         Plan {
             listeners: (0..upstreams.len()).map(listener).collect(),
             tcp: upstreams.iter().map(|upstream| Arc::new(TcpPlan::new(*upstream))).collect(),
@@ -177,7 +186,9 @@ mod tests {
         for upstream in 10..4_000 {
             let (next, lead) = after(&plan, &[upstream, upstream + 1]);
             assert_eq!(lead, [Some(upstream), Some(upstream + 1)]);
-            let named = |at: &usize| plan.listeners.iter().any(|listener| listener.serves == Serves::Tcp(*at as u16));
+            let named = |at: &usize| {
+                plan.listeners.iter().any(|listener| listener.serves == Serves::Tcp(*at as u16))
+            };
             let kept = (0..plan.tcp.len()).filter(named).all(|at| next.tcp[at] == plan.tcp[at]);
             assert!(kept && next.tcp.len() <= BLOCKS_KEPT + 4, "{}", next.tcp.len());
             plan = next;
@@ -186,7 +197,9 @@ mod tests {
 
     #[test]
     fn names_and_domains() {
-        let of = |all: &[(&str, u16)]| all.iter().map(|(name, upstream)| (Box::from(*name), *upstream)).collect();
+        let of = |all: &[(&str, u16)]| {
+            all.iter().map(|(name, upstream)| (Box::from(*name), *upstream)).collect()
+        };
         let names = NamesPlan {
             exact: of(&[("a.test", 1), ("x.b.test", 2)]),
             below: of(&[("b.test", 3), ("c.b.test", 4)]),

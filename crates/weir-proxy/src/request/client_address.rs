@@ -16,12 +16,26 @@ use crate::plan::{AddressField, ClientPlan, NO_ADDRESS};
 
 /// The client of a request on a connection of `peer`.
 #[inline]
-pub(crate) fn client_address(peer: IpAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> IpAddr {
-    if plan.trusts(peer) { believed(fields, bytes, plan).0.map_or(peer, |client| client.ip()) } else { peer }
+pub(crate) fn client_address(
+    peer: IpAddr,
+    fields: &Fields,
+    bytes: &[u8],
+    plan: &ClientPlan,
+) -> IpAddr {
+    if plan.trusts(peer) {
+        believed(fields, bytes, plan).0.map_or(peer, |client| client.ip())
+    } else {
+        peer
+    }
 }
 
 /// The same with its port; 0: a proxy has forwarded the request, and does not say the port.
-pub(crate) fn client_socket_address(peer: SocketAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> SocketAddr {
+pub(crate) fn client_socket_address(
+    peer: SocketAddr,
+    fields: &Fields,
+    bytes: &[u8],
+    plan: &ClientPlan,
+) -> SocketAddr {
     let told = if plan.trusts(peer.ip()) { believed(fields, bytes, plan).0 } else { None };
     told.unwrap_or(peer)
 }
@@ -38,7 +52,13 @@ pub(crate) struct Spoken {
 /// The scheme of the client of a request on a connection of `peer`. `sealed`: that connection uses
 /// TLS.
 #[inline]
-pub(crate) fn client_scheme(peer: IpAddr, sealed: bool, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> Spoken {
+pub(crate) fn client_scheme(
+    peer: IpAddr,
+    sealed: bool,
+    fields: &Fields,
+    bytes: &[u8],
+    plan: &ClientPlan,
+) -> Spoken {
     let told = if plan.trusts(peer) { told_scheme(fields, bytes, plan) } else { None };
     let scheme = told.map(|scheme| match scheme {
         _ if scheme.eq_ignore_ascii_case(b"https") => Some(true),
@@ -57,13 +77,19 @@ fn told_scheme<'a>(fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> Optio
             let first = lines.next()?.value.of(bytes);
             Some(if lines.next().is_none() { first } else { b"" })
         }
-        AddressField::Forwarded => believed(fields, bytes, plan).1.and_then(|element| parameter(element, b"proto=")),
+        AddressField::Forwarded => {
+            believed(fields, bytes, plan).1.and_then(|element| parameter(element, b"proto="))
+        }
     }
 }
 
 /// The client for which a trusted peer speaks (None: for itself), and the element of the field that
 /// was read last: a trusted proxy wrote it.
-fn believed<'a>(fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> (Option<SocketAddr>, Option<&'a [u8]>) {
+fn believed<'a>(
+    fields: &Fields,
+    bytes: &'a [u8],
+    plan: &ClientPlan,
+) -> (Option<SocketAddr>, Option<&'a [u8]>) {
     let name = match plan.address_field {
         AddressField::XForwardedFor => FieldName::XForwardedFor,
         AddressField::Forwarded => FieldName::Forwarded,
@@ -140,9 +166,12 @@ fn opening_quote(text: &[u8]) -> Option<usize> {
 fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare
+        .parse::<IpAddr>()
+        .map(|address| SocketAddr::new(address, 0))
+        .or_else(|_| text.parse::<SocketAddr>());
     let address =
-        bare.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0)).or_else(|_| text.parse::<SocketAddr>());
-    let address = address.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
+        address.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
     // The value that represents clients without an address is not accepted.
     address.ok().filter(|address| address.ip() != NO_ADDRESS)
 }
@@ -159,7 +188,8 @@ mod tests {
     use crate::plan::Network;
 
     fn plan(address_field: AddressField) -> ClientPlan {
-        let network = |address: &str, prefix_bits| Network { address: address.parse().unwrap(), prefix_bits };
+        let network =
+            |address: &str, prefix_bits| Network { address: address.parse().unwrap(), prefix_bits };
         let trusted_proxies = vec![network("10.0.0.0", 8), network("fd00::", 8), Network::LOCAL];
         ClientPlan { trusted_proxies, address_field, ..ClientPlan::default() }
     }
@@ -168,7 +198,9 @@ mod tests {
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut fields = Fields::default();
-        weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields).unwrap().unwrap();
+        weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
         (text, fields)
     }
 
@@ -186,7 +218,11 @@ mod tests {
             ("10.0.0.1", &["X-Forwarded-For: 198.51.100.1"], "198.51.100.1"),
             ("::ffff:10.0.0.1", &["X-Forwarded-For: ::ffff:198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["X-Forwarded-For: 203.0.113.9, 198.51.100.1, 10.0.0.2"], "198.51.100.1"),
-            ("fd00::1", &["X-Forwarded-For: 203.0.113.9", "X-A: b", "x-forwarded-for: 198.51.100.1"], "198.51.100.1"),
+            (
+                "fd00::1",
+                &["X-Forwarded-For: 203.0.113.9", "X-A: b", "x-forwarded-for: 198.51.100.1"],
+                "198.51.100.1",
+            ),
             ("10.0.0.1", &["X-Forwarded-For: 10.0.0.3,10.0.0.2"], "10.0.0.3"),
             ("10.0.0.1", &["X-Forwarded-For: 203.0.113.9, unknown, 10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &["X-Forwarded-For: 203.0.113.9,"], "10.0.0.1"),
@@ -204,7 +240,10 @@ mod tests {
             assert_eq!(found(&plan, peer, lines), expected, "{peer} {lines:?}");
         }
         let many = ["X-Forwarded-For: 203.0.113.9"; 50];
-        assert_eq!(found(&plan, "10.0.0.1", &[&many[..], &["X-Forwarded-For: 198.51.100.1"]].concat()), "198.51.100.1");
+        assert_eq!(
+            found(&plan, "10.0.0.1", &[&many[..], &["X-Forwarded-For: 198.51.100.1"]].concat()),
+            "198.51.100.1"
+        );
     }
 
     /// The port belongs to the same client as the address.
@@ -215,13 +254,23 @@ mod tests {
             (0, "192.0.2.1:4711", &["X-Forwarded-For: 198.51.100.1:80"][..], "192.0.2.1:4711"),
             (0, "10.0.0.1:4711", &[], "10.0.0.1:4711"),
             (0, "10.0.0.1:4711", &["X-Forwarded-For: 198.51.100.1"], "198.51.100.1:0"),
-            (0, "10.0.0.1:4711", &["X-Forwarded-For: [2001:db8::1]:80, 10.0.0.2:81"], "[2001:db8::1]:80"),
+            (
+                0,
+                "10.0.0.1:4711",
+                &["X-Forwarded-For: [2001:db8::1]:80, 10.0.0.2:81"],
+                "[2001:db8::1]:80",
+            ),
             (0, "10.0.0.1:4711", &["X-Forwarded-For: 198.51.100.1:80, unknown"], "10.0.0.1:4711"),
             (0, "10.0.0.1:4711", &["X-Forwarded-For: unknown, 10.0.0.2:81"], "10.0.0.2:81"),
             (1, "10.0.0.1:4711", &["Forwarded: for=\"198.51.100.1:80\""], "198.51.100.1:80"),
         ] {
             let (text, fields) = parsed(lines);
-            let found = client_socket_address(peer.parse().unwrap(), &fields, text.as_bytes(), &plans[field]);
+            let found = client_socket_address(
+                peer.parse().unwrap(),
+                &fields,
+                text.as_bytes(),
+                &plans[field],
+            );
             assert_eq!(found.to_string(), expected, "{lines:?}");
         }
     }
@@ -231,10 +280,16 @@ mod tests {
         let plan = plan(AddressField::Forwarded);
         for (lines, expected) in [
             (&["Forwarded: for=198.51.100.1"][..], "198.51.100.1"),
-            (&["Forwarded: For=203.0.113.9, by=10.0.0.1; FOR=\"198.51.100.1:80\" ;proto=https"], "198.51.100.1"),
+            (
+                &["Forwarded: For=203.0.113.9, by=10.0.0.1; FOR=\"198.51.100.1:80\" ;proto=https"],
+                "198.51.100.1",
+            ),
             (&["Forwarded: for=\"[2001:db8::1]:4711\""], "2001:db8::1"),
             (&["Forwarded: for=\"[2001:db8::1]\""], "2001:db8::1"),
-            (&["Forwarded: for=203.0.113.9", "Forwarded: for=198.51.100.1;host=a, for=10.0.0.2"], "198.51.100.1"),
+            (
+                &["Forwarded: for=203.0.113.9", "Forwarded: for=198.51.100.1;host=a, for=10.0.0.2"],
+                "198.51.100.1",
+            ),
             (&["Forwarded: for=\"203.0.113.9, for=198.51.100.1"], "198.51.100.1"),
             (&["Forwarded: for=203.0.113.9, for=_hidden"], "10.0.0.1"),
             (&["Forwarded: for=203.0.113.9, proto=https"], "10.0.0.1"),
@@ -274,7 +329,13 @@ mod tests {
             (0, "10.0.0.1", true, &["Forwarded: for=198.51.100.1;proto=http"], "https"),
             (0, "10.0.0.1", true, &[], "https"),
             (0, "10.0.0.1", false, &["X-Forwarded-Proto: https, http"], "-http"),
-            (0, "10.0.0.1", false, &["X-Forwarded-Proto: https", "X-Forwarded-Proto: https"], "-http"),
+            (
+                0,
+                "10.0.0.1",
+                false,
+                &["X-Forwarded-Proto: https", "X-Forwarded-Proto: https"],
+                "-http",
+            ),
             (0, "10.0.0.1", true, &["X-Forwarded-Proto:"], "-https"),
             (0, "10.0.0.1", true, &["X-Forwarded-Proto: wss"], "-https"),
             (1, "192.0.2.1", false, &["Forwarded: for=198.51.100.1;proto=https"], "http"),
@@ -282,9 +343,27 @@ mod tests {
             (1, "10.0.0.1", false, &["X-Forwarded-Proto: https"], "http"),
             (1, "10.0.0.1", true, &["Forwarded: proto=\"http\""], "http"),
             (1, "10.0.0.1", false, &["Forwarded: for=a;proto=https, for=198.51.100.1"], "http"),
-            (1, "10.0.0.1", false, &["Forwarded: for=198.51.100.1;PROTO=https, for=10.0.0.2;proto=http"], "https"),
-            (1, "10.0.0.1", false, &["Forwarded: for=203.0.113.9;proto=https, for=198.51.100.1;proto=http"], "http"),
-            (1, "10.0.0.1", false, &["Forwarded: for=198.51.100.1;host=\"a;proto=https;b\""], "http"),
+            (
+                1,
+                "10.0.0.1",
+                false,
+                &["Forwarded: for=198.51.100.1;PROTO=https, for=10.0.0.2;proto=http"],
+                "https",
+            ),
+            (
+                1,
+                "10.0.0.1",
+                false,
+                &["Forwarded: for=203.0.113.9;proto=https, for=198.51.100.1;proto=http"],
+                "http",
+            ),
+            (
+                1,
+                "10.0.0.1",
+                false,
+                &["Forwarded: for=198.51.100.1;host=\"a;proto=https;b\""],
+                "http",
+            ),
             (1, "10.0.0.1", false, &["Forwarded: for=198.51.100.1;proto=ftp"], "-http"),
         ] {
             assert_eq!(scheme(&plans[field], peer, sealed, lines), expected, "{peer} {lines:?}");

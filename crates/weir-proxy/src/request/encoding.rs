@@ -148,17 +148,23 @@ mod tests {
             let first = job(encoder, Share::new(100, &held), &[b"one ", b"", b"two "], false);
             assert_eq!(first.bytes(), 8);
             let Encoded { share, outcome, label } = *first.run();
-            assert_eq!((label.number, held.load(Ordering::Relaxed), share.is_of(&held)), (3, 100, true));
+            assert_eq!(
+                (label.number, held.load(Ordering::Relaxed), share.is_of(&held)),
+                (3, 100, true)
+            );
             let (encoder, mut out) = outcome.expect("memory");
             let last = job(encoder.expect("it goes on"), share, &[b"three"], true);
-            let done = std::thread::scope(|scope| scope.spawn(|| last.run()).join().expect("an end"));
+            let done =
+                std::thread::scope(|scope| scope.spawn(|| last.run()).join().expect("an end"));
             let (encoder, rest) = done.outcome.expect("memory");
             assert!(encoder.is_none());
             drop(done.share);
             assert_eq!(held.load(Ordering::Relaxed), 0);
             out.extend(rest);
             let mut reader: Box<dyn Read + '_> = match coding {
-                Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(&out[..]).expect("a decoder")),
+                Coding::Zstd => {
+                    Box::new(zstd::stream::read::Decoder::new(&out[..]).expect("a decoder"))
+                }
                 Coding::Br => Box::new(brotli::Decompressor::new(&out[..], 4096)),
                 Coding::Gzip => Box::new(flate2::read::GzDecoder::new(&out[..])),
             };

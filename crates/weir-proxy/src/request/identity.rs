@@ -46,7 +46,8 @@ pub(crate) struct Identities {
 impl Identities {
     /// `secret` also serves other identifiers, so the key is derived from it.
     pub(crate) fn new(secret: [u64; 2]) -> Identities {
-        let key = [0u8, 1].map(|half| siphash(secret, &[b"identities".as_slice(), &[half]].concat()));
+        let key =
+            [0u8, 1].map(|half| siphash(secret, &[b"identities".as_slice(), &[half]].concat()));
         Identities { key, counter: 0 }
     }
 
@@ -115,16 +116,22 @@ impl Identity {
     }
 
     /// Fields for the server.
-    pub(crate) fn lines<'a>(&'a self, plan: &'a ClientPlan) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub(crate) fn lines<'a>(
+        &'a self,
+        plan: &'a ClientPlan,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let id = plan.request_id.as_deref().map(|name| (name.as_bytes(), &self.id[..]));
         let parent = (TRACE_PARENT.as_bytes(), &self.parent[..]);
-        id.into_iter().chain(Some(parent).filter(|_| self.begins_trace)).filter(|(_, value)| !value.is_empty())
+        id.into_iter()
+            .chain(Some(parent).filter(|_| self.begins_trace))
+            .filter(|(_, value)| !value.is_empty())
     }
 }
 
 /// The value of the only field of this name; None: the request has no such field, or several.
 fn only<'a>(fields: &Fields, bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let is_named = |field: &&weir_http::Field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes());
+    let is_named =
+        |field: &&weir_http::Field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes());
     let mut found = fields.as_slice().iter().filter(is_named);
     let first = found.next()?;
     found.next().is_none().then(|| first.value.of(bytes))
@@ -142,7 +149,8 @@ fn is_parent(text: &[u8]) -> bool {
     let digits = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_something = |text: &[u8]| digits(text) && text.iter().any(|byte| *byte != b'0');
     let Some((parent, more)) = text.split_at_checked(PARENT_BYTES) else { return false };
-    let [version, trace, span, flags] = [&parent[..2], &parent[3..35], &parent[36..52], &parent[53..]];
+    let [version, trace, span, flags] =
+        [&parent[..2], &parent[3..35], &parent[36..52], &parent[53..]];
     let is_separated = [2, 35, 52].iter().all(|at| parent[*at] == b'-');
     let is_whole = more.is_empty() || version != b"00" && more.starts_with(b"-");
     is_separated
@@ -169,7 +177,8 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     fn plan(request_id: bool, trace_context: bool) -> ClientPlan {
-        let trusted_proxies = vec![Network { address: IpAddr::from([10, 0, 0, 1]), prefix_bits: 32 }];
+        let trusted_proxies =
+            vec![Network { address: IpAddr::from([10, 0, 0, 1]), prefix_bits: 32 }];
         let request_id = request_id.then(|| "X-Request-Id".into());
         ClientPlan { request_id, trace_context, trusted_proxies, ..ClientPlan::default() }
     }
@@ -177,7 +186,9 @@ mod tests {
     fn identity(plan: &ClientPlan, trusted: bool, lines: &str) -> Identity {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut fields = Fields::default();
-        weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields).unwrap().unwrap();
+        weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
         let mut identities = Identities::new([1, 2]);
         let peer = IpAddr::from([10, 0, 0, if trusted { 1 } else { 2 }]);
         identities.identify(&fields, text.as_bytes(), plan, peer, (3, 1_795_297_256_123_456))
@@ -201,7 +212,10 @@ mod tests {
             assert_eq!(is_uuid, expected.is_none(), "{lines} {identity:?}");
             assert!(expected.is_none_or(|expected| identity.id == expected.as_bytes()));
             assert_eq!(identity.removed(&plan).collect::<Vec<_>>(), [b"X-Request-Id"]);
-            assert_eq!(identity.lines(&plan).collect::<Vec<_>>(), [(&b"X-Request-Id"[..], &identity.id[..])]);
+            assert_eq!(
+                identity.lines(&plan).collect::<Vec<_>>(),
+                [(&b"X-Request-Id"[..], &identity.id[..])]
+            );
         }
         let long = format!("X-Request-Id: {}\r\n", "x".repeat(ID_BYTES_MAX + 1));
         assert_eq!(identity(&plan, true, &long).id.len(), 36);
@@ -229,7 +243,8 @@ mod tests {
             assert!(is_parent(&identity.parent) && identity.id.is_empty());
             assert_eq!(expected.is_none(), identity.begins_trace, "{lines}");
             assert!(expected.is_none_or(|expected| identity.parent == expected.as_bytes()));
-            let names: &[&[u8]] = if expected.is_none() { &[b"traceparent", b"tracestate"] } else { &[] };
+            let names: &[&[u8]] =
+                if expected.is_none() { &[b"traceparent", b"tracestate"] } else { &[] };
             assert_eq!(identity.removed(&plan).collect::<Vec<_>>(), names);
             assert_eq!(identity.lines(&plan).count(), usize::from(expected.is_none()));
             assert_eq!(identity.trace(), &identity.parent[3..35]);
@@ -247,10 +262,14 @@ mod tests {
                 for _ in 0..1000 {
                     let times = (now_us, 1_795_297_256_123_456);
                     let peer = IpAddr::from([10, 0, 0, 2]);
-                    let identity = identities.identify(&fields, b"", &plan(true, true), peer, times);
+                    let identity =
+                        identities.identify(&fields, b"", &plan(true, true), peer, times);
                     let id = String::from_utf8(identity.id).unwrap();
                     let parts: Vec<&str> = id.split('-').collect();
-                    assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+                    assert_eq!(
+                        parts.iter().map(|part| part.len()).collect::<Vec<_>>(),
+                        [8, 4, 4, 4, 12]
+                    );
                     let milliseconds = u64::from_str_radix(&id[..13].replace('-', ""), 16).unwrap();
                     assert_eq!((milliseconds, &parts[2][..1]), (1_795_297_256_123, "7"));
                     assert!(parts[3].starts_with(['8', '9', 'a', 'b']));

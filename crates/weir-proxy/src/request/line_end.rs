@@ -124,7 +124,10 @@ mod tests {
     fn each_form_is_found() {
         for form in LINE_ENDS {
             assert!(carries_line_end(form.as_bytes()), "{form}");
-            assert!(carries_line_end(format!("/a?next={form}Set-Cookie:%20x").as_bytes()), "{form}");
+            assert!(
+                carries_line_end(format!("/a?next={form}Set-Cookie:%20x").as_bytes()),
+                "{form}"
+            );
         }
     }
 
@@ -169,8 +172,9 @@ mod tests {
 
     /// Percent-encodes all bytes of a text, `times` times.
     fn encode(text: &[u8], times: usize) -> Vec<u8> {
-        (0..times)
-            .fold(text.to_vec(), |text, _| text.iter().flat_map(|byte| format!("%{byte:02x}").into_bytes()).collect())
+        (0..times).fold(text.to_vec(), |text, _| {
+            text.iter().flat_map(|byte| format!("%{byte:02x}").into_bytes()).collect()
+        })
     }
 
     proptest! {

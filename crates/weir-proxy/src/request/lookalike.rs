@@ -73,7 +73,10 @@ fn reads_like_request(text: &[u8], is_start: bool) -> bool {
 
 /// Whether a slash behind `before` is that of `HTTP/1`. A byte that has not arrived may be a digit.
 fn names_version(before: &[u8], next: Option<&u8>) -> bool {
-    let is_http = before.len().checked_sub(4).is_some_and(|from| before[from..].eq_ignore_ascii_case(b"http"));
+    let is_http = before
+        .len()
+        .checked_sub(4)
+        .is_some_and(|from| before[from..].eq_ignore_ascii_case(b"http"));
     is_http && next.is_none_or(u8::is_ascii_digit)
 }
 
@@ -110,7 +113,12 @@ mod tests {
     fn is_found_in_any_pieces(body: &[u8], expected: bool) {
         assert_eq!(found(&[body]), expected, "{}", body.escape_ascii());
         for cut in 0..=body.len().min(300) {
-            assert_eq!(found(&[&body[..cut], &body[cut..]]), expected, "{} cut at {cut}", body.escape_ascii());
+            assert_eq!(
+                found(&[&body[..cut], &body[cut..]]),
+                expected,
+                "{} cut at {cut}",
+                body.escape_ascii()
+            );
         }
         let bytes: Vec<&[u8]> = body.chunks(1).collect();
         assert_eq!(found(&bytes), expected, "{} byte by byte", body.escape_ascii());

@@ -60,7 +60,10 @@ impl Rules {
         let mut mine = self.rules.iter().filter(|rule| rule.method.as_bytes() == method);
         // An unnecessary escape hides nothing.
         let plain = target.contains(&b'%').then(|| undo_escapes(target));
-        mine.any(|rule| rule.target.matches(target) || plain.as_ref().is_some_and(|plain| rule.target.matches(plain)))
+        mine.any(|rule| {
+            rule.target.matches(target)
+                || plain.as_ref().is_some_and(|plain| rule.target.matches(plain))
+        })
     }
 }
 
@@ -93,7 +96,11 @@ mod tests {
         for (target, yes, no) in [
             (TargetMatch::Any, vec!["/", "/x?y", "*", ""], vec![]),
             (TargetMatch::Eq(text("/a?b")), vec!["/a?b"], vec!["/a", "/a?bc", "/A?b", ""]),
-            (TargetMatch::Prefix(text("/forum?post")), vec!["/forum?post", "/forum?post=1"], vec!["/forum?pos", "/x"]),
+            (
+                TargetMatch::Prefix(text("/forum?post")),
+                vec!["/forum?post", "/forum?post=1"],
+                vec!["/forum?pos", "/x"],
+            ),
             (TargetMatch::Suffix(text(".cgi")), vec!["/a.cgi", ".cgi"], vec!["/a.cgi?x", "/cgi"]),
             (
                 TargetMatch::Regex(Regex::new("^/(buy|sell)/[0-9]+$").unwrap()),
@@ -119,7 +126,11 @@ mod tests {
             Rule { method: "GET".to_owned(), target: TargetMatch::Eq("/a".to_owned()) },
             Rule { method: "OPTIONS".to_owned(), target: TargetMatch::Any },
         ]);
-        assert!(rules.matches(b"GET", b"/a") && rules.matches(b"OPTIONS", b"/b") && !rules.matches(b"GET", b"/b"));
+        assert!(
+            rules.matches(b"GET", b"/a")
+                && rules.matches(b"OPTIONS", b"/b")
+                && !rules.matches(b"GET", b"/b")
+        );
     }
 
     #[test]

@@ -112,8 +112,22 @@ impl<'a> Outgoing<'a> {
             true => b"/",
             false => target,
         };
-        let host = ruled.and_then(Ruled::host).unwrap_or_else(|| asked_host(upstream, anywhere, head, bytes));
-        Outgoing { client, upstream, anywhere, head, fields, bytes, body, upload, ruled, path, host }
+        let host = ruled
+            .and_then(Ruled::host)
+            .unwrap_or_else(|| asked_host(upstream, anywhere, head, bytes));
+        Outgoing {
+            client,
+            upstream,
+            anywhere,
+            head,
+            fields,
+            bytes,
+            body,
+            upload,
+            ruled,
+            path,
+            host,
+        }
     }
 
     /// Its method, its target and the value of Host.
@@ -137,12 +151,17 @@ impl<'a> Outgoing<'a> {
                 || self.ruled.is_some_and(Ruled::carries_line_end)
         };
         let repeatable = plain && head.method.is_idempotent() || upstream.retry.nonidempotent;
-        let authority = self.ruled.and_then(Ruled::host).unwrap_or_else(|| head.authority.of(self.bytes));
-        let like_probe = upstream.health.as_ref().is_some_and(|plan| plan.is_like(method, self.path, authority));
+        let authority =
+            self.ruled.and_then(Ruled::host).unwrap_or_else(|| head.authority.of(self.bytes));
+        let like_probe =
+            upstream.health.as_ref().is_some_and(|plan| plan.is_like(method, self.path, authority));
         RequestFlags::default()
             .with(RequestFlags::HEAD, is_head)
             .with(RequestFlags::LAST, conditional || is_head || broken())
-            .with(RequestFlags::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
+            .with(
+                RequestFlags::PIPELINABLE,
+                plain && head.method.is_safe() && head.upgrade.is_none() && bodyless,
+            )
             .with(RequestFlags::RETRIABLE, repeatable)
             .with(RequestFlags::LIKE_PROBE, like_probe)
             .with(RequestFlags::UPGRADE, head.upgrade.is_some())
@@ -173,7 +192,9 @@ impl<'a> Outgoing<'a> {
     #[inline]
     fn most_bytes(&self, from: From<'_>) -> usize {
         let ruled = self.ruled.map_or(0, |ruled| ruled.added_bytes(self.client));
-        let told = from.shown.map_or(0, |shown| shown.value().len()) + self.host.len() + self.head.authority.len();
+        let told = from.shown.map_or(0, |shown| shown.value().len())
+            + self.host.len()
+            + self.head.authority.len();
         let echo = self.upstream.echo.as_ref().map_or(0, |name| name.len());
         self.head.bytes + self.path.len() + told + ruled + echo + ADDED_BYTES_MAX
     }
@@ -213,7 +234,8 @@ impl<'a> Outgoing<'a> {
             extra[extras] = (b"Client-Cert", shown.value());
             extras += 1;
         }
-        let (via, cdn_loop) = self.client.loop_marks(self.anywhere.is_some() || self.upstream.is_destination());
+        let (via, cdn_loop) =
+            self.client.loop_marks(self.anywhere.is_some() || self.upstream.is_destination());
         let ruled = self.ruled.map(|ruled| ruled.request_fields(self.client));
         let (removed, added) = ruled.unwrap_or_default();
         let edits = RequestEdits {
@@ -247,7 +269,8 @@ impl<'a> Outgoing<'a> {
     /// Writes the part of its body that is here.
     #[inline]
     fn write_body(&self, out: &mut Vec<u8>) {
-        if self.upload.streaming && self.upload.framing == Framing::Chunked && !self.body.is_empty() {
+        if self.upload.streaming && self.upload.framing == Framing::Chunked && !self.body.is_empty()
+        {
             weir_http::encode_chunk_head(out, self.body.len());
             out.extend_from_slice(self.body);
             out.extend_from_slice(weir_http::CHUNK_TAIL);
@@ -261,7 +284,8 @@ impl<'a> Outgoing<'a> {
 /// far as weir forwards it.
 #[inline]
 fn is_strange(byte: u8) -> bool {
-    !byte.is_ascii() || matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
+    !byte.is_ascii()
+        || matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
 #[cfg(test)]
@@ -281,8 +305,20 @@ mod tests {
     /// bound.
     fn sent(text: &str, upstream: &UpstreamPlan, peer: IpAddr) -> (bool, usize, usize) {
         let (client, mut fields) = (ClientPlan::default(), Fields::default());
-        let head = weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields).unwrap().unwrap();
-        let request = Outgoing::new(&client, upstream, None, &head, &fields, text.as_bytes(), b"", None, None);
+        let head = weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
+        let request = Outgoing::new(
+            &client,
+            upstream,
+            None,
+            &head,
+            &fields,
+            text.as_bytes(),
+            b"",
+            None,
+            None,
+        );
         let from = From { peer, sealed: true, shown: None };
         let (mut out, stamp) = (Vec::new(), Stamp::default());
         request.write(&mut out, from, &stamp);
@@ -292,7 +328,9 @@ mod tests {
     #[test]
     fn targets_that_are_no_uri_may_be_refused() {
         let (upstream, peer) = (UpstreamPlan::default(), IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let asked = |target: &str| sent(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), &upstream, peer).0;
+        let asked = |target: &str| {
+            sent(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), &upstream, peer).0
+        };
         for byte in 0x21..=0x7e {
             let target = format!("/a{}b", char::from(byte));
             if byte != b'#' {

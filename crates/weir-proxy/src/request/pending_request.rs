@@ -42,7 +42,11 @@ impl ClientName {
     /// The occupant of a slot of this worker (below 256).
     pub(crate) fn new(worker: u16, slot: ClientKey, generation: u32) -> ClientName {
         let generation = u64::from(ShortGeneration::of(generation).number());
-        ClientName(u64::from(worker) << WORKER_SHIFT | generation << GENERATION_SHIFT | u64::from(slot.number()))
+        ClientName(
+            u64::from(worker) << WORKER_SHIFT
+                | generation << GENERATION_SHIFT
+                | u64::from(slot.number()),
+        )
     }
 
     /// Its worker.

@@ -103,7 +103,15 @@ impl Default for Route {
     fn default() -> Route {
         let (host, path) = (HostMatch::Any, "/".to_owned());
         let target = Target::Upstream(0);
-        Route { scheme: None, host, path, methods: None, conditions: Vec::new(), target, rules: None }
+        Route {
+            scheme: None,
+            host,
+            path,
+            methods: None,
+            conditions: Vec::new(),
+            target,
+            rules: None,
+        }
     }
 }
 
@@ -190,11 +198,15 @@ impl RouteTable {
         for route in routes {
             let (hosts, places) = match route.scheme {
                 None => (&mut table.all, &mut places[0]),
-                Some(scheme) => (&mut table.of_scheme[scheme as usize], &mut places[scheme as usize + 1]),
+                Some(scheme) => {
+                    (&mut table.of_scheme[scheme as usize], &mut places[scheme as usize + 1])
+                }
             };
             hosts.group_mut(&route.host, places).entries.push(Entry {
                 path: route.path.into_bytes().into(),
-                methods: route.methods.map(|all| all.into_iter().map(|one| one.into_bytes().into()).collect()),
+                methods: route
+                    .methods
+                    .map(|all| all.into_iter().map(|one| one.into_bytes().into()).collect()),
                 conditions: route.conditions,
                 to: Routed { target: route.target, rules: route.rules },
             });
@@ -203,7 +215,9 @@ impl RouteTable {
         table.reads_paths = reads_paths;
         table.hosts_mut().for_each(Hosts::compile);
         table.only = match (&table.all.any.entries[..], table.all.has_hosts()) {
-            ([entry], false) if entry.takes_everything() && table.of_scheme.iter().all(Hosts::is_empty) => {
+            ([entry], false)
+                if entry.takes_everything() && table.of_scheme.iter().all(Hosts::is_empty) =>
+            {
                 Some(entry.to.clone())
             }
             _ => None,
@@ -239,7 +253,8 @@ impl RouteTable {
             Target::Split(split) => *split = Arc::new(split.retargeted(upstreams)),
             Target::Here(_) => {}
         };
-        let entries = self.hosts_mut().flat_map(Hosts::groups_mut).flat_map(|group| &mut group.entries);
+        let entries =
+            self.hosts_mut().flat_map(Hosts::groups_mut).flat_map(|group| &mut group.entries);
         entries.map(|entry| &mut entry.to).for_each(renumber);
         self.only.iter_mut().for_each(renumber);
     }
@@ -254,7 +269,11 @@ impl RouteTable {
     /// # Errors
     /// [`PathError`] (the client's fault, 400) when the path is ambiguous. It doesn't depend on the
     /// routes.
-    pub fn find(&self, asked: &Asked<'_>, scratch: &mut Vec<u8>) -> Result<Option<&Routed>, PathError> {
+    pub fn find(
+        &self,
+        asked: &Asked<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<&Routed>, PathError> {
         if self.only.is_some() {
             path::check(asked.path, scratch)?;
             return Ok(self.only.as_ref());
@@ -277,7 +296,11 @@ impl Hosts {
     }
 
     fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {
-        self.exact.iter_mut().chain(&mut self.suffixes).map(|(_, group)| group).chain([&mut self.any])
+        self.exact
+            .iter_mut()
+            .chain(&mut self.suffixes)
+            .map(|(_, group)| group)
+            .chain([&mut self.any])
     }
 
     fn is_empty(&self) -> bool {
@@ -349,7 +372,8 @@ impl Group {
         {
             return Some(to);
         }
-        for end in (0..path.len().min(self.path_bytes_max + 1)).rev().filter(|&at| path[at] == b'/') {
+        for end in (0..path.len().min(self.path_bytes_max + 1)).rev().filter(|&at| path[at] == b'/')
+        {
             let found = self.at(&path[..=end], asked).or_else(|| self.at(&path[..end], asked));
             if found.is_some() {
                 return found;
@@ -384,10 +408,16 @@ impl Entry {
 
 /// The host of an authority in lower case, without port and final dot. None when it is too long to
 /// be any name.
-pub(crate) fn bare_host<'a>(authority: &[u8], buffer: &'a mut [u8; HOST_BYTES_MAX]) -> Option<&'a [u8]> {
+pub(crate) fn bare_host<'a>(
+    authority: &[u8],
+    buffer: &'a mut [u8; HOST_BYTES_MAX],
+) -> Option<&'a [u8]> {
     // In `[::1]:80` only what follows the bracket can be a port.
     let from = authority.iter().position(|&byte| byte == b']').unwrap_or(0);
-    let end = authority[from..].iter().position(|&byte| byte == b':').map_or(authority.len(), |at| from + at);
+    let end = authority[from..]
+        .iter()
+        .position(|&byte| byte == b':')
+        .map_or(authority.len(), |at| from + at);
     let host = authority[..end].strip_suffix(b".").unwrap_or(&authority[..end]);
     let lower = buffer.get_mut(..host.len())?;
     lower.copy_from_slice(host);

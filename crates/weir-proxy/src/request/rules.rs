@@ -117,7 +117,13 @@ impl RouteRules {
 
     /// The reason to refuse a request of this client before credentials are checked. Spans of
     /// `head` and `fields` point into `bytes`.
-    pub(crate) fn refusal(&self, client: IpAddr, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> Option<Cause> {
+    pub(crate) fn refusal(
+        &self,
+        client: IpAddr,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+    ) -> Option<Cause> {
         if !self.access.admits(client) {
             return Some(Cause::AddressDenied);
         }
@@ -196,7 +202,16 @@ impl Ruled {
         }
         let accepted = rules.compress.as_ref().map(|rule| rule.accepted(known.fields, known.bytes));
         let (rules, user) = (Arc::clone(rules), known.user.cloned());
-        Ok(Box::new(Ruled { rules, identity: None, user, path, request, answer, accepted, fetch: None }))
+        Ok(Box::new(Ruled {
+            rules,
+            identity: None,
+            user,
+            path,
+            request,
+            answer,
+            accepted,
+            fetch: None,
+        }))
     }
 
     /// Without rules, but with an identity.
@@ -238,16 +253,21 @@ impl Ruled {
     /// Whether the written text encodes a line end (docs/hostile.md E21), which may have been put
     /// together here.
     pub(crate) fn carries_line_end(&self) -> bool {
-        self.path.as_deref().is_some_and(carries_line_end) || carries_line_end(self.request.as_bytes())
+        self.path.as_deref().is_some_and(carries_line_end)
+            || carries_line_end(self.request.as_bytes())
     }
 
     /// Names of the request's fields that are not forwarded, and fields that are added.
     pub(crate) fn request_fields<'a>(&'a self, plan: &'a ClientPlan) -> Changes<'a> {
         let (mut removed, mut lines) = self.route_edits();
-        removed.extend(self.rules.users.as_ref().filter(|users| !users.passes_on).map(|_| AUTHORIZATION));
+        removed.extend(
+            self.rules.users.as_ref().filter(|users| !users.passes_on).map(|_| AUTHORIZATION),
+        );
         if let Some(fetch) = self.fetch.as_deref() {
             removed.extend(fetch.removed.iter().map(Vec::as_slice));
-            lines.retain(|(name, _)| !fetch.removed.iter().any(|removed| removed.eq_ignore_ascii_case(name)));
+            lines.retain(|(name, _)| {
+                !fetch.removed.iter().any(|removed| removed.eq_ignore_ascii_case(name))
+            });
             lines.extend(fetch.added.iter().map(|(name, value)| (*name, value.as_slice())));
         }
         let Some(identity) = &self.identity else { return (removed, lines) };
@@ -258,8 +278,15 @@ impl Ruled {
     /// Most bytes of the added lines.
     pub(crate) fn added_bytes(&self, plan: &ClientPlan) -> usize {
         let bytes = |(name, value): (&[u8], &[u8])| name.len() + value.len() + b": \r\n".len();
-        let lines = self.rules.request.lines(&self.request).chain(self.identity.iter().flat_map(|it| it.lines(plan)));
-        let fetched = self.fetch.iter().flat_map(|fetch| fetch.added.iter().map(|(name, value)| (*name, &value[..])));
+        let lines = self
+            .rules
+            .request
+            .lines(&self.request)
+            .chain(self.identity.iter().flat_map(|it| it.lines(plan)));
+        let fetched = self
+            .fetch
+            .iter()
+            .flat_map(|fetch| fetch.added.iter().map(|(name, value)| (*name, &value[..])));
         lines.chain(fetched).map(bytes).sum()
     }
 
@@ -320,7 +347,11 @@ impl Ruled {
 
     /// Passes on a response head with its fields as they are for the client. Fields that weir has
     /// added count as received.
-    pub(crate) fn with_answer<R>(&self, parts: &ReplyParts<'_>, then: impl FnOnce(ReplyParts<'_>) -> R) -> R {
+    pub(crate) fn with_answer<R>(
+        &self,
+        parts: &ReplyParts<'_>,
+        then: impl FnOnce(ReplyParts<'_>) -> R,
+    ) -> R {
         if self.rules.answer.is_empty() {
             return then(*parts);
         }

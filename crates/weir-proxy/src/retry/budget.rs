@@ -48,7 +48,13 @@ pub struct Budget {
 impl Budget {
     /// A full bucket. `percent` of requests (0-100) may be repeated on top of the floor.
     pub fn new(percent: u32, now_us: u64) -> Budget {
-        Budget { percent: u64::from(percent), tokens: BURST_MIN * TOKEN, sent: 0, recent: 0, refilled_us: now_us }
+        Budget {
+            percent: u64::from(percent),
+            tokens: BURST_MIN * TOKEN,
+            sent: 0,
+            recent: 0,
+            refilled_us: now_us,
+        }
     }
 
     /// A request was sent; `first`: it is no repetition.
@@ -87,7 +93,9 @@ impl Budget {
         let faded = u128::from(self.recent) * u128::from(elapsed_us);
         self.recent = match elapsed_us < WINDOW_US {
             true => self.recent - faded.div_ceil(u128::from(WINDOW_US)) as u64 + self.sent,
-            false => (u128::from(self.sent) * u128::from(WINDOW_US) / u128::from(elapsed_us)) as u64,
+            false => {
+                (u128::from(self.sent) * u128::from(WINDOW_US) / u128::from(elapsed_us)) as u64
+            }
         };
         let floor = u128::from(elapsed_us) * u128::from(FLOOR_PER_SECOND * TOKEN) / 1_000_000;
         let earned = (self.sent * self.percent).saturating_add(floor as u64);
@@ -123,7 +131,9 @@ mod tests {
         assert!(budget.has(0, 1) && !budget.has(0, 2));
         (0..5).for_each(|_| budget.charge(0));
         assert!(budget.has(0, 0) && !budget.has(0, 1) && !budget.spend(0));
-        assert!(budget.has(1_000_000, FLOOR_PER_SECOND) && !budget.has(1_000_000, FLOOR_PER_SECOND + 1));
+        assert!(
+            budget.has(1_000_000, FLOOR_PER_SECOND) && !budget.has(1_000_000, FLOOR_PER_SECOND + 1)
+        );
     }
 
     proptest! {
@@ -169,11 +179,19 @@ mod tests {
         let mut budget = Budget::new(0, 0);
         assert_eq!(spend_all(&mut budget, 0), BURST_MIN);
         assert_eq!(spend_all(&mut budget, 2_000_000), 2 * FLOOR_PER_SECOND);
-        assert_eq!(spend_all(&mut budget, 3_600_000_000), BURST_MIN, "an hour is not an hour of repetitions");
+        assert_eq!(
+            spend_all(&mut budget, 3_600_000_000),
+            BURST_MIN,
+            "an hour is not an hour of repetitions"
+        );
         let mut busy = Budget::new(20, 0);
         (0..1_000_000).for_each(|_| busy.on_sent(true));
         busy.refill(1_000_000);
         busy.refill(3_600_000_000);
-        assert_eq!(spend_all(&mut busy, 3_600_000_000), BURST_MIN, "nor are the requests of an hour ago");
+        assert_eq!(
+            spend_all(&mut busy, 3_600_000_000),
+            BURST_MIN,
+            "nor are the requests of an hour ago"
+        );
     }
 }

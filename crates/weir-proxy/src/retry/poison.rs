@@ -160,7 +160,13 @@ struct Refusal {
 
 impl Record {
     fn new(died_us: u64) -> Record {
-        Record { deaths: 0, crashes: [0; CRASHES_OF_KEY_MAX], died_us, told_us: None, refusal: Refusal::default() }
+        Record {
+            deaths: 0,
+            crashes: [0; CRASHES_OF_KEY_MAX],
+            died_us,
+            told_us: None,
+            refusal: Refusal::default(),
+        }
     }
 
     fn was_in(&self, crash: u64) -> bool {
@@ -238,7 +244,8 @@ impl<'a> Varying<'a> {
 /// two lines as they are sent, method, target and Host. None: it is no request.
 pub(crate) fn family(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
     let within = &request[..request.len().min(TEXT_BYTES_MAX)];
-    let mut ends = within.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    let mut ends =
+        within.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
     let end = ends.nth(1).or((within.len() == TEXT_BYTES_MAX).then_some(TEXT_BYTES_MAX))?;
     Some([&upstream.to_be_bytes(), &within[..end]].concat())
 }
@@ -246,7 +253,12 @@ pub(crate) fn family(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
 /// Returns the name of a request as it is sent. `whole`: its body was here from the start, if it
 /// has one; otherwise the same request may have more or less of it each time, and the name leaves
 /// it out. None: it is no request.
-pub(crate) fn key(upstream: u16, request: &[u8], whole: bool, varying: Varying<'_>) -> Option<Vec<u8>> {
+pub(crate) fn key(
+    upstream: u16,
+    request: &[u8],
+    whole: bool,
+    varying: Varying<'_>,
+) -> Option<Vec<u8>> {
     let mut key = family(upstream, request)?;
     let head = memchr::memmem::find(request, b"\r\n\r\n").map_or(request.len(), |at| at + 4);
     let (head, body) = request.split_at(head);
@@ -286,15 +298,18 @@ impl Suspects {
     /// The keys of a family.
     fn family<'a>(&'a self, family: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Record)> {
         let known = self.keys.range::<[u8], _>((Bound::Included(family), Bound::Unbounded));
-        let known = known.map(|(key, record)| (&key[..], record)).take_while(move |(key, _)| key.starts_with(family));
+        let known = known
+            .map(|(key, record)| (&key[..], record))
+            .take_while(move |(key, _)| key.starts_with(family));
         known.filter(move |(key, _)| family_of(key) == family)
     }
 
     /// Whether one that differs from it only in its hash was refused, and none such was answered
     /// since.
     fn is_like_killer(&self, now_us: u64, key: &[u8]) -> bool {
-        let is_killer =
-            |record: &Record| record.refusal.until_us > 0 && !record.refusal.apart && !record.is_over(now_us);
+        let is_killer = |record: &Record| {
+            record.refusal.until_us > 0 && !record.refusal.apart && !record.is_over(now_us)
+        };
         self.family(family_of(key)).any(|(_, record)| is_killer(record))
     }
 
@@ -329,7 +344,9 @@ impl Suspects {
             self.crashes += 1;
             (vital.crash, vital.started_us) = (self.crashes, now_us);
             // Another worker's request may have caused it, and its mail was faster.
-            let told = |record: &&mut Record| record.told_us.is_some_and(|told_us| now_us < told_us + CRASH_US);
+            let told = |record: &&mut Record| {
+                record.told_us.is_some_and(|told_us| now_us < told_us + CRASH_US)
+            };
             self.keys.values_mut().filter(told).for_each(|record| record.add(self.crashes));
             self.past.truncate(CRASHES_MAX - 1);
             self.past.push_front(Past { id: self.crashes, started_us: now_us, explained: false });
@@ -359,7 +376,10 @@ impl Suspects {
                 if !self.is_noisy(now_us, crash.id, &record) {
                     record.refusal.until_us = now_us + REFUSED_US;
                 }
-                self.past.iter_mut().filter(|past| past.id == crash.id).for_each(|past| past.explained = true);
+                self.past
+                    .iter_mut()
+                    .filter(|past| past.id == crash.id)
+                    .for_each(|past| past.explained = true);
             }
             record.deaths = record.deaths.saturating_add(1);
             record.died_us = now_us;
@@ -378,7 +398,9 @@ impl Suspects {
     /// Returns until when a suspect is held back; not at all if it was refused, because that
     /// refusal may be sent at once.
     pub(crate) fn held_until_us(&self, key: &[u8]) -> u64 {
-        let held = |record: &&Record| record.deaths >= DEATHS_MIN && record.refusal.until_us <= record.died_us;
+        let held = |record: &&Record| {
+            record.deaths >= DEATHS_MIN && record.refusal.until_us <= record.died_us
+        };
         self.keys.get(key).filter(held).map_or(0, |record| record.died_us + HOLD_US)
     }
 
@@ -387,7 +409,9 @@ impl Suspects {
         let family = family_of(key);
         let known = self.keys.range_mut::<[u8], _>((Bound::Included(family), Bound::Unbounded));
         let known = known.take_while(|(key, _)| key.starts_with(family));
-        known.filter(|(key, _)| family_of(key) == family).for_each(|(_, record)| record.refusal.apart = true);
+        known
+            .filter(|(key, _)| family_of(key) == family)
+            .for_each(|(_, record)| record.refusal.apart = true);
         self.keys.remove(key).is_some_and(|record| record.deaths > 1)
     }
 
@@ -429,21 +453,24 @@ impl Suspects {
 
     /// For status, in the order of upstream, method and target.
     pub(crate) fn list(&self, now_us: u64) -> impl Iterator<Item = Suspect> {
-        self.keys.iter().filter(move |(_, record)| !record.is_over(now_us)).map(move |(key, record)| {
-            let (state, left_us) = match record.verdict(now_us) {
-                Verdict::Free => ("noted", 0),
-                Verdict::Suspect => ("suspect", 0),
-                Verdict::Refused { left_us } => ("refused", left_us),
-            };
-            let (upstream, text) = family_of(key).split_at(UPSTREAM_BYTES);
-            let text = String::from_utf8_lossy(text);
-            let mut words = text.split_ascii_whitespace();
-            let mut word = || words.next().unwrap_or_default().to_owned();
-            let (method, target, _version, _name, host) = (word(), word(), word(), word(), word());
-            let path = target.split('?').next().unwrap_or_default().to_owned();
-            let upstream = u16::from_be_bytes([upstream[0], upstream[1]]);
-            Suspect { upstream, method, host, path, deaths: record.deaths, state, left_us }
-        })
+        self.keys.iter().filter(move |(_, record)| !record.is_over(now_us)).map(
+            move |(key, record)| {
+                let (state, left_us) = match record.verdict(now_us) {
+                    Verdict::Free => ("noted", 0),
+                    Verdict::Suspect => ("suspect", 0),
+                    Verdict::Refused { left_us } => ("refused", left_us),
+                };
+                let (upstream, text) = family_of(key).split_at(UPSTREAM_BYTES);
+                let text = String::from_utf8_lossy(text);
+                let mut words = text.split_ascii_whitespace();
+                let mut word = || words.next().unwrap_or_default().to_owned();
+                let (method, target, _version, _name, host) =
+                    (word(), word(), word(), word(), word());
+                let path = target.split('?').next().unwrap_or_default().to_owned();
+                let upstream = u16::from_be_bytes([upstream[0], upstream[1]]);
+                Suspect { upstream, method, host, path, deaths: record.deaths, state, left_us }
+            },
+        )
     }
 
     /// Among the least suspect keys, the one with the oldest last death makes room.
@@ -454,7 +481,8 @@ impl Suspects {
         self.sweep(now_us);
         let rank = |record: &Record| (record.deaths >= DEATHS_MIN, record.died_us);
         if self.keys.len() >= KEYS_MAX
-            && let Some(oldest) = self.keys.iter().min_by_key(|(_, record)| rank(record)).map(|(key, _)| key.clone())
+            && let Some(oldest) =
+                self.keys.iter().min_by_key(|(_, record)| rank(record)).map(|(key, _)| key.clone())
         {
             self.keys.remove(&oldest);
         }

@@ -45,7 +45,8 @@ impl Block {
     /// Parses an address with an optional prefix length behind `/`. Without one, the prefix length
     /// is that of its kind, `v4` or `v6`.
     pub fn read(written: &str, v4: u8, v6: u8) -> Option<Block> {
-        let (address, prefix) = written.split_once('/').map_or((written, None), |(one, other)| (one, Some(other)));
+        let (address, prefix) =
+            written.split_once('/').map_or((written, None), |(one, other)| (one, Some(other)));
         let address: IpAddr = address.parse().ok()?;
         let usual = if address.to_canonical().is_ipv4() { v4 } else { v6 };
         Block::of(address, prefix.map_or(Some(usual), |prefix| prefix.parse().ok())?)
@@ -162,7 +163,8 @@ mod tests {
     /// Addresses that lie close together.
     fn address() -> impl Strategy<Value = IpAddr> {
         prop_oneof![
-            (0u32..64, 0u32..4).prop_map(|(low, high)| IpAddr::V4(Ipv4Addr::from_bits(high << 30 | low << 8))),
+            (0u32..64, 0u32..4)
+                .prop_map(|(low, high)| IpAddr::V4(Ipv4Addr::from_bits(high << 30 | low << 8))),
             (0u128..64, 0u32..4).prop_map(|(low, high)| {
                 IpAddr::V6(Ipv6Addr::from_bits(0x2001 << 112 | u128::from(high) << 80 | low << 60))
             }),
@@ -202,7 +204,11 @@ mod tests {
             ("192.0.2", None),
             ("", None),
         ] {
-            assert_eq!(Block::read(written, 32, 64).map(|block| block.to_string()).as_deref(), read, "{written}");
+            assert_eq!(
+                Block::read(written, 32, 64).map(|block| block.to_string()).as_deref(),
+                read,
+                "{written}"
+            );
         }
     }
 
@@ -224,7 +230,13 @@ mod tests {
         for (address, prefix) in [("10.0.0.1", 0), ("10.0.0.1", 33), ("::1", 0), ("::1", 129)] {
             assert_eq!(Block::of(address.parse().unwrap(), prefix), None);
         }
-        assert!(block("10.0.0.0", 8).meets(block("10.9.0.0", 16)) && block("10.9.0.0", 16).meets(block("10.0.0.0", 8)));
-        assert!(!block("10.0.0.0", 16).meets(block("10.9.0.0", 16)) && !block("10.0.0.0", 8).meets(block("::", 8)));
+        assert!(
+            block("10.0.0.0", 8).meets(block("10.9.0.0", 16))
+                && block("10.9.0.0", 16).meets(block("10.0.0.0", 8))
+        );
+        assert!(
+            !block("10.0.0.0", 16).meets(block("10.9.0.0", 16))
+                && !block("10.0.0.0", 8).meets(block("::", 8))
+        );
     }
 }

@@ -119,7 +119,9 @@ impl By {
             says_all.then(|| table.name_of_values(group, scratch))
         };
         match (name(Which::First), name(Which::Last)) {
-            (Some(first), last) => Counted::Others(first, last.filter(|last| !last.is_same(&first))),
+            (Some(first), last) => {
+                Counted::Others(first, last.filter(|last| !last.is_same(&first)))
+            }
             (None, _) if self.falls_back => Counted::Client,
             (None, _) => Counted::Nobody,
         }
@@ -151,9 +153,12 @@ impl Part {
                 let mine = lines.filter(|field| reads_as(field.name.of(bytes), name.as_bytes()));
                 value(mine.map(|field| field.value.of(bytes)), which, into)
             }
-            Part::Cookie(name) => value(cookie::values(fields, bytes, name.as_bytes()), which, into),
+            Part::Cookie(name) => {
+                value(cookie::values(fields, bytes, name.as_bytes()), which, into)
+            }
             Part::Query(name) => {
-                let mine = query(head.path.of(bytes)).filter(|(key, _)| key.reads_as(name.as_bytes()));
+                let mine =
+                    query(head.path.of(bytes)).filter(|(key, _)| key.reads_as(name.as_bytes()));
                 value(mine.map(|(_, value)| value.collect::<Vec<u8>>()), which, into)
             }
         }
@@ -163,7 +168,9 @@ impl Part {
 /// Appends one of the values that are not empty to `into`, behind its length. False: all are empty.
 fn value(all: impl Iterator<Item = impl AsRef<[u8]>>, which: Which, into: &mut Vec<u8>) -> bool {
     let mut all = all.filter(|value| !value.as_ref().is_empty());
-    let Some(value) = (if which == Which::First { all.next() } else { all.last() }) else { return false };
+    let Some(value) = (if which == Which::First { all.next() } else { all.last() }) else {
+        return false;
+    };
     let value = value.as_ref();
     into.extend_from_slice(&(value.len() as u64).to_le_bytes());
     into.extend_from_slice(value);
@@ -198,7 +205,8 @@ mod tests {
     fn one(by: &str, client: u8, target: &str, lines: &str, which: Which) -> Option<Vec<u8>> {
         let text = format!("GET {target} HTTP/1.1\r\n{lines}\r\n");
         let mut fields = Fields::default();
-        let head = weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields);
+        let head =
+            weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields);
         let head = head.unwrap().unwrap();
         let client = Key::of(IpAddr::from([192, 0, 2, client]), Prefix::default());
         let said = Message { head: &head, fields: &fields, bytes: text.as_bytes() };
@@ -208,10 +216,15 @@ mod tests {
 
     #[test]
     fn what_requests_say() {
-        let of = |by: &str, target: &str, lines: &str| said(by, 1, target, &format!("Host: A.test:80\r\n{lines}"));
+        let of = |by: &str, target: &str, lines: &str| {
+            said(by, 1, target, &format!("Host: A.test:80\r\n{lines}"))
+        };
         assert_eq!(of("host", "/", ""), said("host", 2, "/x", "Host: a.test.\r\n"));
         assert_ne!(of("host", "/", ""), said("host", 1, "/", "Host: b.test\r\n"));
-        assert_eq!(of("header:x-key", "/", "X-KEY: a\r\n"), of("header:x-key", "/y", "A: b\r\nx-key:  a \r\n"));
+        assert_eq!(
+            of("header:x-key", "/", "X-KEY: a\r\n"),
+            of("header:x-key", "/y", "A: b\r\nx-key:  a \r\n")
+        );
         for (by, target, lines) in [
             ("header:x-key", "/", ""),
             ("header:x-key", "/", "X-Key:\r\n"),
@@ -228,14 +241,18 @@ mod tests {
         );
         assert_eq!(of("query:user", "/?user=a+b", ""), of("query:user", "/x?y&us%65r=a%20b", ""));
         assert_ne!(of("query:user", "/?user=a", ""), of("query:user", "/?user=A", ""));
-        assert_ne!(said("client,host", 1, "/", "Host: a\r\n"), said("client,host", 2, "/", "Host: a\r\n"));
+        assert_ne!(
+            said("client,host", 1, "/", "Host: a\r\n"),
+            said("client,host", 2, "/", "Host: a\r\n")
+        );
     }
 
     #[test]
     fn values_do_not_run_into_each_other() {
         let by = "header:a,header:b";
         let lines = |lines: &str| said(by, 1, "/", &format!("Host: a\r\n{lines}")).unwrap();
-        let all = [lines("A: 1\r\nB: 23\r\n"), lines("A: 12\r\nB: 3\r\n"), lines("A: 1,2\r\nB: 3\r\n")];
+        let all =
+            [lines("A: 1\r\nB: 23\r\n"), lines("A: 12\r\nB: 3\r\n"), lines("A: 1,2\r\nB: 3\r\n")];
         for (at, one) in all.iter().enumerate() {
             assert!(all[at + 1..].iter().all(|other| other != one), "{at}");
         }
@@ -247,10 +264,15 @@ mod tests {
         let of = |target: &str, lines: &str, which| {
             one("query:user,header:x-key", 1, target, &format!("Host: a\r\n{lines}"), which)
         };
-        let plain = |user: &str, key: &str| of(&format!("/?user={user}"), &format!("X-Key: {key}\r\n"), Which::Last);
+        let plain = |user: &str, key: &str| {
+            of(&format!("/?user={user}"), &format!("X-Key: {key}\r\n"), Which::Last)
+        };
         let both = |which| of("/?user=a&user=b&u=c&user=", "X-Key: 1\r\nX_Key: 2\r\n", which);
         assert_eq!((both(Which::First), both(Which::Last)), (plain("a", "1"), plain("b", "2")));
         // PHP reads names this way.
-        assert_eq!(said("query:a_b", 1, "/?a.b=1", "Host: a\r\n"), said("query:a_b", 1, "/?a_b=1", "Host: a\r\n"));
+        assert_eq!(
+            said("query:a_b", 1, "/?a.b=1", "Host: a\r\n"),
+            said("query:a_b", 1, "/?a_b=1", "Host: a\r\n")
+        );
     }
 }

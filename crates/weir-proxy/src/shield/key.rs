@@ -58,7 +58,9 @@ impl Key {
     /// Returns the key as addresses. None: it is every address.
     pub fn block(self) -> Option<Block> {
         match self.bits {
-            bits @ 129.. => Block::of(Ipv4Addr::from_bits(self.address as u32).into(), (bits - 128) as u8),
+            bits @ 129.. => {
+                Block::of(Ipv4Addr::from_bits(self.address as u32).into(), (bits - 128) as u8)
+            }
             bits => Block::of(Ipv6Addr::from_bits(self.address).into(), bits as u8),
         }
     }

@@ -24,7 +24,14 @@ pub struct Shared(OnceLock<Box<[AtomicU64]>>);
 impl Shared {
     /// Charges one request to the account of its values or, if the table has no room, to the shared
     /// one. True: it is shared.
-    pub(crate) fn charge(&self, table: &Table, name: &Name, slot: usize, rate: &Rate, now_us: u64) -> (Verdict, bool) {
+    pub(crate) fn charge(
+        &self,
+        table: &Table,
+        name: &Name,
+        slot: usize,
+        rate: &Rate,
+        now_us: u64,
+    ) -> (Verdict, bool) {
         match table.charge_above(name, None, (slot, self.due(name)), rate, now_us) {
             Charged::At(_, verdict) => (verdict, false),
             Charged::Untracked => (rate.charge(self.cell(name), now_us), true),
@@ -32,7 +39,14 @@ impl Shared {
     }
 
     /// Returns what [`Shared::charge`] would say; charges nothing.
-    pub(crate) fn look(&self, table: &Table, name: &Name, slot: usize, rate: &Rate, now_us: u64) -> Verdict {
+    pub(crate) fn look(
+        &self,
+        table: &Table,
+        name: &Name,
+        slot: usize,
+        rate: &Rate,
+        now_us: u64,
+    ) -> Verdict {
         rate.look_above(table.due(name, slot), self.due(name), now_us)
     }
 

@@ -43,7 +43,9 @@ pub fn survey(plan: &ShieldPlan, limit: Option<&str>, most: usize, now_us: u64) 
     let table = plan.seed.table();
     let mut survey = Survey { accounts: table.accounts(), ..Survey::default() };
     let worst = |top: &mut Vec<Standing>| {
-        top.sort_by(|a, b| b.refused.cmp(&a.refused).then(b.share.total_cmp(&a.share)).then(a.who.cmp(&b.who)));
+        top.sort_by(|a, b| {
+            b.refused.cmp(&a.refused).then(b.share.total_cmp(&a.share)).then(a.who.cmp(&b.who))
+        });
         top.truncate(most);
     };
     for account in table.in_use(now_us) {
@@ -64,7 +66,12 @@ pub fn survey(plan: &ShieldPlan, limit: Option<&str>, most: usize, now_us: u64) 
 
 /// Returns how an account stands with a limit. None: it belongs to other limits, or owes nothing to
 /// this limit.
-fn standing(plan: &ShieldPlan, limit: &LimitPlan, account: &Account, now_us: u64) -> Option<Standing> {
+fn standing(
+    plan: &ShieldPlan,
+    limit: &LimitPlan,
+    account: &Account,
+    now_us: u64,
+) -> Option<Standing> {
     let share = match limit.terms {
         Terms::Open(max) | Terms::InProgress(max) => f64::from(account.open) / f64::from(max),
         _ => limit.terms.rate()?.share(account.dues[usize::from(limit.seat.slot)], now_us),
@@ -79,7 +86,12 @@ fn standing(plan: &ShieldPlan, limit: &LimitPlan, account: &Account, now_us: u64
         None => {
             let table = plan.seed.table();
             let is_his = |key: &Key| table.name(group, *key).is(account.tag);
-            keys(account.label, plan.prefix).into_iter().flatten().find(is_his)?.block()?.to_string()
+            keys(account.label, plan.prefix)
+                .into_iter()
+                .flatten()
+                .find(is_his)?
+                .block()?
+                .to_string()
         }
     };
     Some(Standing {
@@ -118,7 +130,8 @@ mod tests {
         let rate = Rate::new(1, 3_600_000_000, 4, false);
         let mut of_values = limit("values", Terms::Requests(rate));
         of_values.by = By { parts: vec![Part::Host], falls_back: false };
-        let limits = vec![limit("rate", Terms::Requests(rate)), limit("open", Terms::Open(2)), of_values];
+        let limits =
+            vec![limit("rate", Terms::Requests(rate)), limit("open", Terms::Open(2)), of_values];
         let plan = ShieldPlan::new(limits, 1024);
         let table = plan.seed.table();
         let key = |address: &str| Key::of(address.parse().unwrap(), plan.prefix);
@@ -137,10 +150,14 @@ mod tests {
         let rows = |limit, most| -> Vec<(String, String, f64, u32)> {
             let survey = survey(&plan, limit, most, NOW_US);
             assert_eq!((survey.accounts, survey.used), (1024, 4));
-            let row = |row: Standing| (row.who, row.limit.into_string(), (row.share * 100.0).round(), row.refused);
+            let row = |row: Standing| {
+                (row.who, row.limit.into_string(), (row.share * 100.0).round(), row.refused)
+            };
             survey.top.into_iter().map(row).collect()
         };
-        let row = |who: &str, limit: &str, percent, refused| (who.to_owned(), limit.to_owned(), percent, refused);
+        let row = |who: &str, limit: &str, percent, refused| {
+            (who.to_owned(), limit.to_owned(), percent, refused)
+        };
         let all = rows(None, 10);
         assert_eq!(
             all[..3],

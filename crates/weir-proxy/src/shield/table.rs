@@ -197,7 +197,14 @@ impl Table {
 
     /// Charges one request. `known`: the last known place of the account.
     #[inline]
-    pub fn charge(&self, name: &Name, known: Option<Place>, slot: usize, rate: &Rate, now_us: u64) -> Charged {
+    pub fn charge(
+        &self,
+        name: &Name,
+        known: Option<Place>,
+        slot: usize,
+        rate: &Rate,
+        now_us: u64,
+    ) -> Charged {
         self.charge_above(name, known, (slot, 0), rate, now_us)
     }
 
@@ -246,7 +253,13 @@ impl Table {
     }
 
     /// Returns what [`Table::charge`] would say, and where, without charging. None: no account, so nothing is owed.
-    pub fn look(&self, name: &Name, slot: usize, rate: &Rate, now_us: u64) -> Option<(Place, Verdict)> {
+    pub fn look(
+        &self,
+        name: &Name,
+        slot: usize,
+        rate: &Rate,
+        now_us: u64,
+    ) -> Option<(Place, Verdict)> {
         let Found::At(place) = self.find(name.tag) else { return None };
         let verdict = rate.look(&self.entry(place).dues[slot], now_us);
         // Otherwise the place has changed hands meanwhile.
@@ -291,7 +304,8 @@ impl Table {
     /// Returns the count of what is in, at a place or shared.
     #[inline]
     fn open_at(&self, place: Place) -> &AtomicU32 {
-        let shared = || self.shared.get().and_then(|all| all.get(place.0 as usize - self.entries.len()));
+        let shared =
+            || self.shared.get().and_then(|all| all.get(place.0 as usize - self.entries.len()));
         match self.entries.get(place.0 as usize) {
             Some(entry) => &entry.open,
             None => shared().expect("a place is an account's"),
@@ -313,7 +327,12 @@ impl Table {
     /// Returns how much is open, in all accounts.
     pub fn open_sum(&self) -> u64 {
         let shared = self.shared.get().into_iter().flatten();
-        self.entries.iter().map(|entry| &entry.open).chain(shared).map(|open| u64::from(open.load(Relaxed))).sum()
+        self.entries
+            .iter()
+            .map(|entry| &entry.open)
+            .chain(shared)
+            .map(|open| u64::from(open.load(Relaxed)))
+            .sum()
     }
 
     /// Returns the number of accounts that are worth something now.
@@ -331,8 +350,9 @@ impl Table {
     pub(super) fn in_use(&self, now_us: u64) -> impl Iterator<Item = Account> {
         let tags = self.buckets.iter().flat_map(|bucket| &bucket.0);
         let accounts = tags.zip(&self.entries).map(|(tag, entry)| (tag.load(SeqCst), entry));
-        accounts.filter(move |(tag, entry)| *tag > 0 && tag & 1 == 0 && entry.worth(now_us) != Some(0)).map(
-            move |(tag, entry)| {
+        accounts
+            .filter(move |(tag, entry)| *tag > 0 && tag & 1 == 0 && entry.worth(now_us) != Some(0))
+            .map(move |(tag, entry)| {
                 let last_us = entry.last_us.load(SeqCst);
                 let is_recent = now_us.saturating_sub(last_us) < OFFENCE_US;
                 Account {
@@ -343,8 +363,7 @@ impl Table {
                     offences: if is_recent { entry.offences.load(SeqCst) } else { 0 },
                     last_us,
                 }
-            },
-        )
+            })
     }
 
     // ---- offenders ----
@@ -366,7 +385,8 @@ impl Table {
         }
         let rate = Rate::new(AGGREGATE_PARTS, OFFENCE_US, AGGREGATE_PARTS, false);
         let name = self.name(AGGREGATES, larger);
-        if let Charged::At(place, Verdict::Over { .. }) = self.charge(&name, None, 0, &rate, now_us) {
+        if let Charged::At(place, Verdict::Over { .. }) = self.charge(&name, None, 0, &rate, now_us)
+        {
             self.take_together(place, now_us);
         }
     }
@@ -443,7 +463,13 @@ impl Table {
 
     /// Returns the place of an account, which is made if need be. None: try again.
     #[inline]
-    fn place(&self, name: &Name, known: Option<Place>, debt: u64, now_us: u64) -> Result<Option<Place>, NoRoom> {
+    fn place(
+        &self,
+        name: &Name,
+        known: Option<Place>,
+        debt: u64,
+        now_us: u64,
+    ) -> Result<Option<Place>, NoRoom> {
         if let Some(place) = known
             && self.tag(place).load(SeqCst) == name.tag
         {
@@ -487,7 +513,8 @@ impl Table {
     fn vacate(&self, name: &Name, debt: u64, now_us: u64) -> Result<Place, NoRoom> {
         let (tag, is_of_values) = (name.tag, name.is_of_values());
         let may_be_theirs = |place: &Place| !is_of_values || place.0 as usize % WAYS < WAYS / 2;
-        let may_go = |place: &Place| !is_of_values && self.entry(*place).label[0].load(Relaxed) < NO_CLIENT;
+        let may_go =
+            |place: &Place| !is_of_values && self.entry(*place).label[0].load(Relaxed) < NO_CLIENT;
         let worth = |place: Place| match self.tag(place).load(SeqCst) {
             0 => Some(0),
             tag if tag & 1 == 1 => None,
@@ -496,7 +523,9 @@ impl Table {
         // From the bucket that has more of them, so that hardly any is full while others have room.
         let is_worthless = |place: &Place| worth(*place) == Some(0);
         let [first, second] = self.buckets_of(tag).map(places_in);
-        let buckets = if second.clone().filter(is_worthless).count() > first.clone().filter(is_worthless).count() {
+        let buckets = if second.clone().filter(is_worthless).count()
+            > first.clone().filter(is_worthless).count()
+        {
             second.chain(first)
         } else {
             first.chain(second)
@@ -505,7 +534,8 @@ impl Table {
         if let Some(place) = worthless.find(|place| self.take(*place, 0, now_us)) {
             return Ok(place);
         }
-        let owes = |place: Place| worth(place).filter(|owed| *owed < debt).map(|owed| (owed, place));
+        let owes =
+            |place: Place| worth(place).filter(|owed| *owed < debt).map(|owed| (owed, place));
         let theirs = self.places_of(tag).filter(may_go);
         let least = theirs.filter_map(owes).min_by_key(|(owed, _)| *owed);
         least.map(|(_, place)| place).filter(|place| self.take(*place, debt, now_us)).ok_or(NoRoom)
@@ -587,8 +617,8 @@ fn is_reset(due: &AtomicU64, debt: u64, now_us: u64) -> bool {
 impl Entry {
     /// Returns what the account owes, parts; 0: it is as good as none. None: it may not be given away.
     fn worth(&self, now_us: u64) -> Option<u64> {
-        let has_offended =
-            self.offences.load(SeqCst) > 0 && now_us.saturating_sub(self.last_us.load(SeqCst)) < OFFENCE_US;
+        let has_offended = self.offences.load(SeqCst) > 0
+            && now_us.saturating_sub(self.last_us.load(SeqCst)) < OFFENCE_US;
         if self.open.load(SeqCst) > 0 || has_offended {
             return None;
         }

@@ -61,7 +61,9 @@ impl Tally {
 
     /// Returns the count of an outcome.
     pub fn get(&self, outcome: Outcome) -> u64 {
-        self.0.iter().fold(0, |sum, stripe| sum.wrapping_add(stripe.0[outcome as usize].load(Relaxed)))
+        self.0
+            .iter()
+            .fold(0, |sum, stripe| sum.wrapping_add(stripe.0[outcome as usize].load(Relaxed)))
     }
 }
 

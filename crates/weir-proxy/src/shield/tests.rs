@@ -121,7 +121,10 @@ proptest! {
 fn a_burst_and_then_the_rate() {
     let (table, rate) = (Table::new(1024, KEY), per_second(10, 5));
     let passed = |now_us| (0..100).filter(|_| passes(&table, client(1), &rate, now_us)).count();
-    assert_eq!([passed(START_US), passed(START_US + 99_999), passed(START_US + 100_000)], [5, 0, 1]);
+    assert_eq!(
+        [passed(START_US), passed(START_US + 99_999), passed(START_US + 100_000)],
+        [5, 0, 1]
+    );
     assert_eq!(passed(START_US + 60 * SECOND_US), 5);
     assert!(passes(&table, client(2), &rate, START_US), "another client is another account");
 }
@@ -132,7 +135,9 @@ fn when_to_come_again() {
     let name = table.name(GROUP, client(1));
     assert!(passes(&table, client(1), &rate, START_US));
     for (after_us, expected) in [(0, 12), (1, 12), (SECOND_US, 11), (12 * SECOND_US - 1, 1)] {
-        let Charged::At(_, Verdict::Over { wait }) = table.charge(&name, None, 0, &rate, START_US + after_us) else {
+        let Charged::At(_, Verdict::Over { wait }) =
+            table.charge(&name, None, 0, &rate, START_US + after_us)
+        else {
             panic!("it is one too many");
         };
         assert_eq!(retry_after_s(wait), expected, "after {after_us}");
@@ -158,12 +163,19 @@ fn limits_of_a_group() {
     let (table, rate) = (Table::new(1024, KEY), per_second(1, 3));
     let name = table.name(GROUP, client(1));
     for slot in 0..SLOTS {
-        let passed =
-            |_: &u32| matches!(table.charge(&name, None, slot, &rate, START_US), Charged::At(_, Verdict::Passed));
+        let passed = |_: &u32| {
+            matches!(
+                table.charge(&name, None, slot, &rate, START_US),
+                Charged::At(_, Verdict::Passed)
+            )
+        };
         assert_eq!((0..10).filter(passed).count(), 3);
     }
     let other = table.name(GROUP + 1, client(1));
-    assert!(matches!(table.charge(&other, None, 0, &rate, START_US), Charged::At(_, Verdict::Passed)));
+    assert!(matches!(
+        table.charge(&other, None, 0, &rate, START_US),
+        Charged::At(_, Verdict::Passed)
+    ));
     assert_eq!(table.used(START_US), 2);
     assert_eq!(table.used(START_US + 3 * SECOND_US), 0, "what is past is as good as none");
 }
@@ -328,7 +340,10 @@ fn what_is_open_stays() {
     assert_eq!(table.enter(&newcomer, None, 1, START_US), Entered::Untracked);
     let dear = Rate::new(1, 3600 * SECOND_US, 1, false);
     assert_eq!(table.charge(&newcomer, None, 0, &dear, START_US), Charged::Untracked);
-    assert!(matches!(table.enter(&table.name(GROUP, client(3)), None, 1, START_US), Entered::Full(_)));
+    assert!(matches!(
+        table.enter(&table.name(GROUP, client(3)), None, 1, START_US),
+        Entered::Full(_)
+    ));
     table.leave(places[3]);
     assert_eq!(table.enter(&newcomer, None, 1, START_US), Entered::At(places[3], 1));
     assert_eq!(table.open_sum(), 16);
@@ -361,7 +376,9 @@ fn what_is_open_in_a_shared_account_stays_there() {
 fn there_is_room_for_most() {
     let (table, rate) = (Table::new(1 << 14, KEY), per_second(1, 1));
     let lost = |numbers: std::ops::Range<u32>| {
-        numbers.filter(|number| charge(&table, client(*number), &rate, START_US).0.is_none()).count()
+        numbers
+            .filter(|number| charge(&table, client(*number), &rate, START_US).0.is_none())
+            .count()
     };
     assert_eq!(lost(0..1 << 13), 0);
     assert_eq!(lost(1 << 13..3 << 12), 0, "three quarters");
@@ -435,7 +452,8 @@ fn clocks_that_differ() {
 /// one allows to owe.
 #[test]
 fn a_narrower_limit_forgets_what_was_owed_beyond_it() {
-    let (table, wide, narrow) = (Table::new(1024, KEY), Rate::new(1, 3600 * SECOND_US, 10, false), per_second(10, 10));
+    let (table, wide, narrow) =
+        (Table::new(1024, KEY), Rate::new(1, 3600 * SECOND_US, 10, false), per_second(10, 10));
     (0..10).for_each(|_| assert!(passes(&table, client(1), &wide, START_US)));
     assert!(!passes(&table, client(1), &narrow, START_US));
     assert!(passes(&table, client(1), &narrow, START_US + SECOND_US));

@@ -24,12 +24,17 @@ pub(super) struct Divided {
 impl Divided {
     /// Requests the measurement of a flow that is about to be closed, if it ever had both sides.
     pub(super) fn measure(self, flow: &Flow, cx: &mut Context) {
-        let (Some(connected_us), Some(server)) = (flow.connected_us(), flow.server()) else { return };
+        let (Some(connected_us), Some(server)) = (flow.connected_us(), flow.server()) else {
+            return;
+        };
         let lasted_us = cx.now_us.saturating_sub(connected_us);
         let sides = [(Side::Client, flow.client, self.client), (Side::Server, server, self.server)];
         for (side, socket, name) in sides {
             if let Some(name) = name {
-                cx.actions.push_back(Action::Measure { socket, arm: Box::new(MeasuredArm { side, name, lasted_us }) });
+                cx.actions.push_back(Action::Measure {
+                    socket,
+                    arm: Box::new(MeasuredArm { side, name, lasted_us }),
+                });
             }
         }
     }

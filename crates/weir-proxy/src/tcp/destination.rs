@@ -45,7 +45,8 @@ impl Towards {
 
     /// Counts the end of a connection that was meant for the destination and never reached it.
     pub(super) fn ended(self, flow: &Flow, why: FlowEnd, cx: &mut Context) {
-        let is_refused = matches!(flow.phase, Phase::Connecting { .. }) && why != FlowEnd::ClientReset;
+        let is_refused =
+            matches!(flow.phase, Phase::Connecting { .. }) && why != FlowEnd::ClientReset;
         // A connection that has set out was meant for there, even if a reload has changed that
         // since.
         if !is_refused || self.place == Place::NOWHERE && !is_destination(flow.upstream, cx) {

@@ -41,7 +41,11 @@ pub(crate) fn read(bytes: &[u8]) -> Found {
     let mut at = 0;
     loop {
         let Some(head) = bytes.get(at..at + RECORD_HEAD_BYTES) else {
-            return if is_record(&bytes[at..]) { more(at + RECORD_HEAD_BYTES) } else { Found::Nothing };
+            return if is_record(&bytes[at..]) {
+                more(at + RECORD_HEAD_BYTES)
+            } else {
+                Found::Nothing
+            };
         };
         let len = number(&head[3..]);
         if !is_record(head) || len == 0 || len > RECORD_BYTES_MAX {
@@ -55,7 +59,8 @@ pub(crate) fn read(bytes: &[u8]) -> Found {
         }
         // The missing bytes of the message, as far as known: the rest of this record, or the head
         // of the next one and a byte.
-        let whole = message.get(..MESSAGE_HEAD_BYTES).map(|head| MESSAGE_HEAD_BYTES + number(&head[1..]));
+        let whole =
+            message.get(..MESSAGE_HEAD_BYTES).map(|head| MESSAGE_HEAD_BYTES + number(&head[1..]));
         if let Some(message) = whole.and_then(|whole| message.get(MESSAGE_HEAD_BYTES..whole)) {
             return name(message).map_or(Found::Nothing, Found::Name);
         }
@@ -73,7 +78,8 @@ fn more(bytes: usize) -> Found {
 
 /// Whether this may be the head of a handshake record, as far as it reaches.
 fn is_record(head: &[u8]) -> bool {
-    head.first().is_none_or(|kind| *kind == HANDSHAKE) && head.get(1).is_none_or(|major| *major == 3)
+    head.first().is_none_or(|kind| *kind == HANDSHAKE)
+        && head.get(1).is_none_or(|major| *major == 3)
 }
 
 /// Returns a big-endian number of one to three bytes.
@@ -171,9 +177,14 @@ mod tests {
         for each in [1, 2, 3, 4, 5, 63, 64, 200, 10_000] {
             let all = records(&message(Some(b"Www.Example.ORG")), each);
             assert_eq!(read(&all), Found::Name("www.example.org".into()), "{each}");
-            assert_eq!(read(&[&all[..], b"and more"].concat()), Found::Name("www.example.org".into()));
+            assert_eq!(
+                read(&[&all[..], b"and more"].concat()),
+                Found::Name("www.example.org".into())
+            );
             for cut in 0..all.len() {
-                let Found::More(want) = read(&all[..cut]) else { panic!("{each}: {cut} of {}", all.len()) };
+                let Found::More(want) = read(&all[..cut]) else {
+                    panic!("{each}: {cut} of {}", all.len())
+                };
                 assert!(want > cut && want <= all.len(), "{each}: {want} at {cut}");
             }
         }
@@ -184,7 +195,12 @@ mod tests {
         for name in [None, Some(&b""[..]), Some(b"a b"), Some(b"\xff"), Some(&[b'a'; 254])] {
             assert_eq!(read(&records(&message(name), 100)), Found::Nothing, "{name:?}");
         }
-        for other in [&b"SSH-2.0-x"[..], b"GET / HTTP/1.1\r\n", b"\x15\x03\x01\0\x02\x01\0", b"\x16\x02\0\0\x05aaaaa"] {
+        for other in [
+            &b"SSH-2.0-x"[..],
+            b"GET / HTTP/1.1\r\n",
+            b"\x15\x03\x01\0\x02\x01\0",
+            b"\x16\x02\0\0\x05aaaaa",
+        ] {
             assert_eq!(read(other), Found::Nothing);
         }
         // A server's message; an empty record; a record that is too long; a message that is too
@@ -192,7 +208,10 @@ mod tests {
         assert_eq!(read(b"\x16\x03\x03\0\x05\x02\0\0\x01\0"), Found::Nothing);
         assert_eq!(read(b"\x16\x03\x03\0\0"), Found::Nothing);
         assert_eq!(read(b"\x16\x03\x03\x40\x01\x01"), Found::Nothing);
-        assert_eq!(read(&records(&[&[CLIENT_HELLO][..], &vector(3, &[0; 20_000])].concat(), 8000)), Found::Nothing);
+        assert_eq!(
+            read(&records(&[&[CLIENT_HELLO][..], &vector(3, &[0; 20_000])].concat(), 8000)),
+            Found::Nothing
+        );
     }
 
     proptest! {

@@ -44,7 +44,9 @@ impl Flows {
             return;
         }
         let found = match hello::read(&hello.bytes[..hello.bytes.len().min(HELLO_BYTES_MAX)]) {
-            Found::More(wanted) if hello.bytes.len() < HELLO_BYTES_MAX => return hello.wanted = wanted,
+            Found::More(wanted) if hello.bytes.len() < HELLO_BYTES_MAX => {
+                return hello.wanted = wanted;
+            }
             Found::Name(name) => Some(name),
             Found::More(_) | Found::Nothing => None,
         };
@@ -61,7 +63,8 @@ impl Flows {
         let Some(upstream) = known.or(flow.terms.upstream) else {
             return self.end(key, FlowEnd::UnknownName, sides);
         };
-        (flow.upstream, flow.phase) = (upstream, Phase::Connecting { tried: Tried::default(), any_port: false });
+        (flow.upstream, flow.phase) =
+            (upstream, Phase::Connecting { tried: Tried::default(), any_port: false });
         self.connect(key, FlowEnd::NoServer, sides);
     }
 
@@ -83,7 +86,9 @@ impl Flows {
 
     /// Sends the bytes that were received from a client to its server before anything else.
     pub(super) fn send_hello(&mut self, key: FlowKey, server: u64, sides: &mut Sides<'_>) {
-        let Some(hello) = self.hellos.get_mut(key).filter(|hello| !hello.bytes.is_empty()) else { return };
+        let Some(hello) = self.hellos.get_mut(key).filter(|hello| !hello.bytes.is_empty()) else {
+            return;
+        };
         let bytes = std::mem::take(&mut hello.bytes);
         hello.sent = bytes.len() as u64;
         sides.cx.actions.push_back(Action::SendUpstream { socket: server, out: Out::Owned(bytes) });

@@ -55,7 +55,13 @@ impl Flows {
 
     /// Takes the bytes that a flow has moved, from its client and to it; `half_closed`: one side
     /// has ended. A flow that has moved nothing for too long ends.
-    pub(crate) fn looked(&mut self, token: u64, moved: (u64, u64), half_closed: bool, sides: &mut Sides<'_>) {
+    pub(crate) fn looked(
+        &mut self,
+        token: u64,
+        moved: (u64, u64),
+        half_closed: bool,
+        sides: &mut Sides<'_>,
+    ) {
         let Some(key) = self.of_token(token) else { return };
         self.count(key, moved, sides);
         let now_us = sides.cx.now_us;
@@ -76,7 +82,13 @@ impl Flows {
     }
 
     /// The relay of a flow is over, after this many bytes.
-    pub(crate) fn relay_ended(&mut self, token: u64, moved: (u64, u64), over: Over, sides: &mut Sides<'_>) {
+    pub(crate) fn relay_ended(
+        &mut self,
+        token: u64,
+        moved: (u64, u64),
+        over: Over,
+        sides: &mut Sides<'_>,
+    ) {
         let Some(key) = self.of_token(token) else { return };
         self.count(key, moved, sides);
         self.end(key, over.into(), sides);
@@ -118,7 +130,9 @@ impl Flow {
     /// Notes whether one side has ended. True: it just did.
     fn close_half(&mut self, is_half: bool) -> bool {
         match &mut self.phase {
-            Phase::Relaying { half_closed, .. } => !std::mem::replace(half_closed, is_half) && is_half,
+            Phase::Relaying { half_closed, .. } => {
+                !std::mem::replace(half_closed, is_half) && is_half
+            }
             Phase::Hello | Phase::Connecting { .. } => false,
         }
     }

@@ -38,7 +38,11 @@ impl Upstreams {
         for (slot, (upstream, index)) in places.iter().enumerate().skip(known) {
             let [upstream, index] = [upstream, index].map(|at| usize::from(*at));
             let now = &plan.upstreams[upstream];
-            if old.upstreams.get(upstream).is_some_and(|before| joins(before, now, index, &mut present)) {
+            if old
+                .upstreams
+                .get(upstream)
+                .is_some_and(|before| joins(before, now, index, &mut present))
+            {
                 self.pool.server_recovered(ServerIndex::new(slot as u32), cx);
             }
         }
@@ -47,10 +51,21 @@ impl Upstreams {
             let Some(before) = old.upstreams.get(upstream) else { continue };
             let now = &plan.upstreams[upstream];
             if old.is_given_away(slot, &plan) {
-                replace_server(self, ServerIndex::new(slot as u32), stats.get(slot).cloned().unwrap_or_default(), cx);
+                replace_server(
+                    self,
+                    ServerIndex::new(slot as u32),
+                    stats.get(slot).cloned().unwrap_or_default(),
+                    cx,
+                );
             }
             let is_joining = joins(before, now, index, &mut present);
-            adopt_server(self, ServerIndex::new(slot as u32), [before, now], (index, is_joining), cx);
+            adopt_server(
+                self,
+                ServerIndex::new(slot as u32),
+                [before, now],
+                (index, is_joining),
+                cx,
+            );
         }
     }
 }
@@ -60,7 +75,12 @@ impl Upstreams {
 type Present<'a> = BTreeMap<*const UpstreamPlan, BTreeSet<&'a str>>;
 
 /// Creates machines for all servers of the plan that have none.
-pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerStats>], cx: &mut Context) {
+pub(super) fn add_servers(
+    all: &mut Upstreams,
+    plan: &Plan,
+    stats: &[Arc<ServerStats>],
+    cx: &mut Context,
+) {
     let known = all.pool.servers.len();
     let before = plan.predecessors();
     for (slot, (upstream, index)) in plan.places().into_iter().enumerate().skip(known) {
@@ -70,7 +90,9 @@ pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerS
             // An order for the name applies to any server that has it.
             let order = all.pool.hints.order(ServerIndex::new(before as u32));
             all.pool.hints.set_order(server, order);
-            all.pool.hints.set_verdict(server, all.pool.hints.verdict(ServerIndex::new(before as u32)));
+            all.pool
+                .hints
+                .set_verdict(server, all.pool.hints.verdict(ServerIndex::new(before as u32)));
         }
         all.pool.add_server(upstream, index, stats.get(slot).cloned().unwrap_or_default(), cx);
         all.health.add_server(&plan.upstreams[upstream]);
@@ -85,7 +107,12 @@ pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerS
 }
 
 /// Another server takes the slot of one that is gone. It is not there before the next step.
-fn replace_server(all: &mut Upstreams, server: ServerIndex, stats: Arc<ServerStats>, cx: &mut Context) {
+fn replace_server(
+    all: &mut Upstreams,
+    server: ServerIndex,
+    stats: Arc<ServerStats>,
+    cx: &mut Context,
+) {
     for position in 0..all.pool.servers[server].conns.len() {
         let conn = all.pool.servers[server].conns[position];
         // No worker has reported any that is up.
@@ -143,12 +170,22 @@ fn adopt_server(
 
 /// Whether a server joins an upstream that serves already and had none of its name: its share grows
 /// (`slow-start`).
-fn joins<'a>(before: &'a UpstreamPlan, now: &UpstreamPlan, index: usize, present: &mut Present<'a>) -> bool {
+fn joins<'a>(
+    before: &'a UpstreamPlan,
+    now: &UpstreamPlan,
+    index: usize,
+    present: &mut Present<'a>,
+) -> bool {
     let server = &now.servers[index];
     if server.retired || before.is_retired() {
         return false;
     }
-    let stays = before.servers.get(index).is_some_and(|one| !one.retired && one.name == server.name);
+    let stays =
+        before.servers.get(index).is_some_and(|one| !one.retired && one.name == server.name);
     let names = || before.present().map(|one| one.name.as_str()).collect();
-    !stays && !present.entry(std::ptr::from_ref(before)).or_insert_with(names).contains(server.name.as_str())
+    !stays
+        && !present
+            .entry(std::ptr::from_ref(before))
+            .or_insert_with(names)
+            .contains(server.name.as_str())
 }

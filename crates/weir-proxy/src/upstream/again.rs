@@ -22,7 +22,13 @@ use crate::upstream::queue::Waiting;
 impl Upstreams {
     /// A request of a client here comes back, to be served elsewhere: it was with another worker,
     /// or the beginning of its response had come.
-    pub(crate) fn place_back(&mut self, mut ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
+    pub(crate) fn place_back(
+        &mut self,
+        mut ask: PendingRequest,
+        fate: Fate,
+        bytes: &[u8],
+        cx: &mut Context,
+    ) {
         ask.traits = ask.traits.without(RequestFlags::MAILED);
         if let Err(cause) = self.groups.count_fate(&mut ask, fate, &self.pool, cx) {
             return cx.answer_fails(ask.id, cause);
@@ -46,7 +52,11 @@ impl Placing<'_> {
             return;
         }
         let mut found = queues(self.pool, self.isolation).find_map(|queue| queue.find_mut(id));
-        let Some(waiting) = found.take_if(|waiting| waiting.ask.traits.has(RequestFlags::STREAMING)) else { return };
+        let Some(waiting) =
+            found.take_if(|waiting| waiting.ask.traits.has(RequestFlags::STREAMING))
+        else {
+            return;
+        };
         waiting.add_body(piece, end);
     }
 
@@ -56,7 +66,13 @@ impl Placing<'_> {
         self.agenda.serve(ask.upstream);
         if cx.is_private(ask.upstream) {
             if self.private.has(ask.client.slot()) {
-                self.private.approach_chosen(Waiting { ask, bytes }, Tried::default(), self.pool, self.groups, cx);
+                self.private.approach_chosen(
+                    Waiting { ask, bytes },
+                    Tried::default(),
+                    self.pool,
+                    self.groups,
+                    cx,
+                );
             }
         } else if ask.traits.has(RequestFlags::QUARANTINED) {
             self.isolation.enter(ask, bytes, cx);
@@ -66,7 +82,12 @@ impl Placing<'_> {
     }
 
     /// The same for one whose turn it is, if it must be sent alone.
-    pub(super) fn place_second(&mut self, mut ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
+    pub(super) fn place_second(
+        &mut self,
+        mut ask: PendingRequest,
+        bytes: Vec<u8>,
+        cx: &mut Context,
+    ) {
         match self.groups.choose(&ask, Purpose::Again, self.pool, cx) {
             Ok(Placement { server, way: Way::Worker(worker), .. }) => {
                 if ask.id.worker == cx.worker {

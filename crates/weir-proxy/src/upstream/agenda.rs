@@ -87,7 +87,8 @@ impl Agenda {
     pub(super) fn next_server(&mut self, groups: &Groups) -> Option<ServerIndex> {
         loop {
             self.is_due = self.present.is_some() || !self.upstreams.is_empty();
-            let (upstream, at) = self.present.take().or_else(|| Some((self.upstreams.pop()?, 0)))?;
+            let (upstream, at) =
+                self.present.take().or_else(|| Some((self.upstreams.pop()?, 0)))?;
             if let Some(server) = groups[usize::from(upstream)].servers.iter().nth(at) {
                 self.present = Some((upstream, at + 1));
                 return Some(server);

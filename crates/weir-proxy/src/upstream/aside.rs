@@ -38,7 +38,12 @@ pub(super) fn keeps_up(slow: &PendingRequest, other: &PendingRequest) -> bool {
 }
 
 /// The time of [`Pool::watch_stall`] is up.
-pub(super) fn check_stall(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
+pub(super) fn check_stall(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &Groups,
+    cx: &mut Context,
+) -> Then {
     let conn = pool.conns.at_mut(index);
     conn.reading.due_us = u64::MAX;
     if !conn.reading.paused {
@@ -50,7 +55,8 @@ pub(super) fn check_stall(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
         pool.arm_stall(index, due_us, cx);
         return Then::Nothing;
     }
-    let awaited = pool.servers[conn.server].waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
+    let awaited =
+        pool.servers[conn.server].waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
     if !awaited && !conn.keeps_up_others() {
         pool.arm_stall(index, cx.now_us + STALL_US, cx);
         return Then::Nothing;
@@ -108,7 +114,11 @@ pub(super) fn flow(
     }
     let conn = pool.conns.at_mut(to.index);
     let tunnel = conn.state() == ConnState::Tunnel;
-    let is_next = tunnel || conn.entries.front().is_some_and(|entry| entry.is_wanted() && entry.ask.client == client);
+    let is_next = tunnel
+        || conn
+            .entries
+            .front()
+            .is_some_and(|entry| entry.is_wanted() && entry.ask.client == client);
     if pause && !is_next || !pause && conn.reading.paused_by != client {
         return None;
     }
@@ -177,8 +187,13 @@ impl UpstreamConn {
 /// Notifies the client's side that others need a connection whose reading is stopped.
 fn tell_needed(index: ConnKey, aside: bool, pool: &Pool, cx: &mut Context) {
     let conn = pool.conns.at(index);
-    let Some(front) = conn.entries.front().filter(|front| conn.owner.is_none() && front.is_wanted()) else { return };
-    let (id, left, most) = (front.ask.id, conn.absorbable(), pool.servers[conn.server].asides_for_one());
+    let Some(front) =
+        conn.entries.front().filter(|front| conn.owner.is_none() && front.is_wanted())
+    else {
+        return;
+    };
+    let (id, left, most) =
+        (front.ask.id, conn.absorbable(), pool.servers[conn.server].asides_for_one());
     cx.post(id.worker, Mail::Needed { id, conn: pool.conn_id(index, cx), left, aside, most });
 }
 
@@ -198,7 +213,11 @@ impl Pool {
             let conn = self.conns.at_mut(index);
             let Some(front) = conn.entries.front().map(|entry| entry.ask) else { continue };
             let machine = &mut self.servers[server];
-            conn.reading.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
+            conn.reading.yields = machine
+                .waiting
+                .iter()
+                .take(YIELD_MAX)
+                .any(|waiting| keeps_up(&front, &waiting.ask));
             machine.refresh(conn, cx.now_us);
             if conn.reading.yields {
                 tell_needed(index, false, self, cx);

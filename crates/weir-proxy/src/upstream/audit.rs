@@ -59,7 +59,9 @@ fn carried(pool: &Pool, private: &PrivatePools, isolation: &Isolation) -> Vec<Ex
 fn audit_private(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
     for index in pool.conns.keys() {
         let (conn, name) = (pool.conns.at(index), (index, pool.conns.generation(index)));
-        let Some(owner) = conn.owner.filter(|_| conn.state() != ConnState::Tunnel) else { continue };
+        let Some(owner) = conn.owner.filter(|_| conn.state() != ConnState::Tunnel) else {
+            continue;
+        };
         if !private.knows(owner.client, name) {
             return Err(format!("upstream connection {index} is unknown to its client"));
         }
@@ -74,25 +76,37 @@ fn audit_fresh(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
         let Some(fresh) = pool.servers[index].fresh.as_deref() else { continue };
         let mine = || {
             let conns = pool.conns.keys().map(|conn| pool.conns.at(conn));
-            conns.filter(|conn| conn.server == index && conn.owner.is_some() && conn.state() != ConnState::Tunnel)
+            conns.filter(|conn| {
+                conn.server == index && conn.owner.is_some() && conn.state() != ConnState::Tunnel
+            })
         };
         equal("connections for one request", fresh.open as usize, mine().count())?;
         let ready = mine().filter(|conn| conn.is_ready()).count();
         equal("connections for one request that are up", fresh.ready as usize, ready)?;
         let coming = private.attempts().filter(|approach| approach.server == index).count();
         equal("requests for which one is being made", fresh.coming as usize, coming)?;
-        at_most("connections for one request", fresh.open as usize, pool.servers[index].limits.all as usize)?;
+        at_most(
+            "connections for one request",
+            fresh.open as usize,
+            pool.servers[index].limits.all as usize,
+        )?;
     }
     Ok(())
 }
 
-fn audit_gauges(pool: &Pool, private: &PrivatePools, isolation: &Isolation, cx: &Context) -> Result<(), String> {
+fn audit_gauges(
+    pool: &Pool,
+    private: &PrivatePools,
+    isolation: &Isolation,
+    cx: &Context,
+) -> Result<(), String> {
     let waiting = isolation.waiting().count()
         + private.attempts().count()
         + pool.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
     let asked: usize = pool.servers.iter().map(|server| server.inflight as usize).sum();
     let fresh = |server: &Server| server.fresh.as_deref().map_or(0, |fresh| fresh.ready);
-    let ready: usize = pool.servers.iter().map(|server| (server.ready + fresh(server)) as usize).sum();
+    let ready: usize =
+        pool.servers.iter().map(|server| (server.ready + fresh(server)) as usize).sum();
     equal("queue_waiting", cx.counters.queue_waiting.get() as usize, waiting)?;
     equal("in_flight", cx.counters.in_flight.get() as usize, asked)?;
     equal("upstream_connections", cx.counters.upstream_connections.get() as usize, ready)
@@ -105,7 +119,11 @@ impl Pool {
     /// The first bound that is passed, in words.
     pub(crate) fn audit_bytes(&self) -> Result<(), String> {
         for conn in self.conns.keys().map(|index| self.conns.at(index)) {
-            at_most("bytes of a body for a server", conn.out.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
+            at_most(
+                "bytes of a body for a server",
+                conn.out.body.len(),
+                HIGH_BYTES + 4 * RECEIVE_BYTES_MAX,
+            )?;
         }
         Ok(())
     }
@@ -113,27 +131,44 @@ impl Pool {
     fn audit_servers(&self) -> Result<(), String> {
         for index in self.servers.keys().iter() {
             let server = &self.servers[index];
-            let mine = || self.conns.keys().map(|conn| self.conns.at(conn)).filter(|conn| conn.server == index);
-            let ready =
-                mine().filter(|conn| conn.is_ready() && (conn.owner.is_none() || server.fresh.is_none())).count();
+            let mine = || {
+                self.conns
+                    .keys()
+                    .map(|conn| self.conns.at(conn))
+                    .filter(|conn| conn.server == index)
+            };
+            let ready = mine()
+                .filter(|conn| conn.is_ready() && (conn.owner.is_none() || server.fresh.is_none()))
+                .count();
             let asked: usize = mine().map(|conn| conn.entries.len()).sum();
             equal("connections that are up", ready, server.ready as usize)?;
             equal("requests on connections", asked, server.inflight as usize)?;
-            let pooled = || mine().filter(|conn| conn.owner.is_none() && conn.state() != ConnState::Tunnel);
+            let pooled =
+                || mine().filter(|conn| conn.owner.is_none() && conn.state() != ConnState::Tunnel);
             equal("connections of the pool", pooled().count(), server.conns.len())?;
             let made = pooled().filter(|conn| conn.is_ready() || conn.is_coming()).count() as u32;
             at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
-            let moved: usize = mine().map(|conn| conn.entries.iter().filter(|entry| entry.moved).count()).sum();
+            let moved: usize =
+                mine().map(|conn| conn.entries.iter().filter(|entry| entry.moved).count()).sum();
             equal("requests that have moved on", moved, server.moved as usize)?;
             at_most("requests at a server", server.load() as usize, server.capacity as usize)?;
-            let may_go_on = |waiting: &&Waiting| server.holders.room(waiting.ask.carrier) != Some(0);
+            let may_go_on =
+                |waiting: &&Waiting| server.holders.room(waiting.ask.carrier) != Some(0);
             if !server.is_full() {
-                equal("parked requests that may go on", server.waiting.parked().filter(may_go_on).count(), 0)?;
+                equal(
+                    "parked requests that may go on",
+                    server.waiting.parked().filter(may_go_on).count(),
+                    0,
+                )?;
             }
-            let placed = |conn: &&UpstreamConn| server.positions.is_near(conn.position).is_some() && !conn.is_ready();
+            let placed = |conn: &&UpstreamConn| {
+                server.positions.is_near(conn.position).is_some() && !conn.is_ready()
+            };
             equal("places of connections that are not up", pooled().filter(placed).count(), 0)?;
             let gone = server.conns.iter().find(|conn| !self.conns.is_occupied(**conn));
-            gone.map_or(Ok(()), |conn| Err(format!("server {index} has lost its connection {conn}")))?;
+            gone.map_or(Ok(()), |conn| {
+                Err(format!("server {index} has lost its connection {conn}"))
+            })?;
         }
         Ok(())
     }

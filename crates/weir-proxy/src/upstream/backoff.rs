@@ -127,7 +127,10 @@ mod tests {
             for (attempt, most_ms) in expected_ms.into_iter().enumerate() {
                 assert_eq!(backoff.attempts() as usize, attempt);
                 let delay_us = backoff.next_delay_us(seed);
-                assert!(delay_us <= most_ms * 1000 && delay_us >= most_ms * 750, "{most_ms} ms: {delay_us}");
+                assert!(
+                    delay_us <= most_ms * 1000 && delay_us >= most_ms * 750,
+                    "{most_ms} ms: {delay_us}"
+                );
                 seen.insert(delay_us);
             }
             backoff.reset();

@@ -37,7 +37,10 @@ impl Groups {
         };
         if purpose == Purpose::New || ask.key != 0 {
             if balance.is_due(cx.now_us) {
-                groups[upstream].servers.iter().for_each(|server| pool.publish_response(server, cx));
+                groups[upstream]
+                    .servers
+                    .iter()
+                    .for_each(|server| pool.publish_response(server, cx));
             }
             pool.view(groups, cx).prepare(balance, upstream);
         }
@@ -71,7 +74,8 @@ impl View<'_> {
     }
 
     fn finding(&self, server: ServerIndex, by: Option<Statistic>) -> Finding {
-        let response_us = by.and_then(|by| self.hints.shared().response_us(server, by, self.cx.now_us));
+        let response_us =
+            by.and_then(|by| self.hints.shared().response_us(server, by, self.cx.now_us));
         let elsewhere_us = self.hints.shared().recovered_us(server);
         Finding { recovered_us: self.servers[server].recovered_us.max(elsewhere_us), response_us }
     }
@@ -98,7 +102,9 @@ impl Pool {
     pub(super) fn publish_response(&mut self, server: ServerIndex, cx: &Context) {
         let now_us = cx.now_us;
         let machine = &mut self.servers[server];
-        let Some(measure) = machine.learned.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else {
+        let Some(measure) =
+            machine.learned.measure.as_deref_mut().filter(|measure| measure.is_due(now_us))
+        else {
             return;
         };
         let conns = &self.conns;
@@ -109,7 +115,13 @@ impl Pool {
             Some(((age_us(oldest.sent_us) + age_us(newest.sent_us)) / 2, entries.len() as u32))
         });
         let (response_us, samples) = measure.read(now_us, waiting);
-        self.hints.shared().set_response(server, usize::from(cx.worker), response_us, samples, now_us);
+        self.hints.shared().set_response(
+            server,
+            usize::from(cx.worker),
+            response_us,
+            samples,
+            now_us,
+        );
     }
 
     /// A server takes requests again after it had been away: its slow start begins, on all workers.

@@ -91,7 +91,8 @@ impl Cancelled {
             conn.entries.front().is_some_and(|front| {
                 front.cancelled
                     && !conn.wait.rehearses
-                    && cx.now_us >= front.sent_us.max(conn.history.answered_us).saturating_add(patience_us)
+                    && cx.now_us
+                        >= front.sent_us.max(conn.history.answered_us).saturating_add(patience_us)
             })
         };
         for index in pool.conns.keys().filter(hangs) {
@@ -162,7 +163,13 @@ impl Cancelled {
         any
     }
 
-    fn find(&mut self, pool: &mut Pool, isolation: &mut Isolation, after: &mut After<'_>, cx: &mut Context) {
+    fn find(
+        &mut self,
+        pool: &mut Pool,
+        isolation: &mut Isolation,
+        after: &mut After<'_>,
+        cx: &mut Context,
+    ) {
         let mut all = std::mem::take(&mut self.requests);
         // Its connection may have ended meanwhile.
         all.retain(|id, how| !take_back(*id, *how, pool, isolation, cx));
@@ -173,7 +180,8 @@ impl Cancelled {
         let mut hard = Vec::new();
         for index in pool.conns.keys().collect::<Vec<_>>() {
             let conn = pool.conns.at_mut(index);
-            let of_tunnel = conn.tunnel.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
+            let of_tunnel =
+                conn.tunnel.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
             hard.extend(of_tunnel.map(|(id, how)| (index, id, how)));
             let mut found = false;
             for entry in conn.entries.iter_mut().filter(|entry| !entry.cancelled) {
@@ -209,7 +217,9 @@ impl Cancelled {
             self.leave_tunnel(index, pool, cx);
             return;
         }
-        if let Some(entry) = conn.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled) {
+        if let Some(entry) =
+            conn.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled)
+        {
             (entry.cancelled, entry.given_up) = (how != How::Counted, how == How::Counted);
         }
         // Requests in front are answered first: their clients have nothing to do with this request.
@@ -239,7 +249,17 @@ impl Cancelled {
 impl Upstreams {
     /// The response of this exchange is not wanted any more.
     pub(crate) fn cancel_here(&mut self, id: ExchangeId, what: Cancellation, cx: &mut Context) {
-        let Upstreams { pool, groups, health, private, isolation, cancelled, agenda, ran_empty, .. } = self;
+        let Upstreams {
+            pool,
+            groups,
+            health,
+            private,
+            isolation,
+            cancelled,
+            agenda,
+            ran_empty,
+            ..
+        } = self;
         let how = How::of(what);
         // `is_over`: the answer has ended meanwhile if no connection carries it, or its client's side hears which one does.
         let (client, conn, is_over) = match what {
@@ -248,11 +268,15 @@ impl Upstreams {
         };
         if private.attempt_for(id, client, cx).is_some() {
             let attempt = private.take_attempt(client.slot(), None, pool, cx);
-            attempt.iter().for_each(|attempt| health.end_trial(&attempt.waiting.ask, pool, groups, cx));
+            attempt
+                .iter()
+                .for_each(|attempt| health.end_trial(&attempt.waiting.ask, pool, groups, cx));
             tell_withdrawn(id, how, cx);
         } else if !take_back(id, how, pool, isolation, cx) {
             match known_carrier(id, client, conn, pool, private, cx) {
-                Some(index) => cancelled.cancel_on(index, id, how, pool, &mut After { agenda, ran_empty }, cx),
+                Some(index) => {
+                    cancelled.cancel_on(index, id, how, pool, &mut After { agenda, ran_empty }, cx)
+                }
                 None if is_over => {}
                 None => cancelled.look_for(id, how),
             }
@@ -286,7 +310,8 @@ fn known_carrier(
     private: &PrivatePools,
     cx: &Context,
 ) -> Option<ConnKey> {
-    let named = conn.filter(|conn| pool.conns.holds(conn.index, conn.generation)).map(|conn| conn.index);
+    let named =
+        conn.filter(|conn| pool.conns.holds(conn.index, conn.generation)).map(|conn| conn.index);
     let own = if id.worker == cx.worker { private.conns_of(client.slot()) } else { &[] };
     let mut all = named.into_iter().chain(own.iter().map(|conn| conn.index));
     all.find(|index| carries(pool.conns.at(*index), id))
@@ -316,7 +341,8 @@ struct After<'a> {
 impl After<'_> {
     /// A connection that was to run empty is empty again: no response comes that would show it.
     fn ran_empty(&mut self, index: ConnKey, pool: &mut Pool, cx: &Context) {
-        let ending = leaves_its_place(index, pool, cx).or_else(|| self.ran_empty.note_synced(index, pool, cx));
+        let ending = leaves_its_place(index, pool, cx)
+            .or_else(|| self.ran_empty.note_synced(index, pool, cx));
         if let Some(ending) = ending {
             self.agenda.end(index, ending, pool);
         }
@@ -325,7 +351,13 @@ impl After<'_> {
 
 /// Removes a request that waits for a connection, and notifies its client's side if that counts it.
 /// False: none has this name.
-fn take_back(id: ExchangeId, how: How, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> bool {
+fn take_back(
+    id: ExchangeId,
+    how: How,
+    pool: &mut Pool,
+    isolation: &mut Isolation,
+    cx: &mut Context,
+) -> bool {
     let is_taken = cancel_waiting(id, pool, isolation, cx);
     if is_taken {
         tell_withdrawn(id, how, cx);
@@ -341,18 +373,27 @@ fn tell_withdrawn(id: ExchangeId, how: How, cx: &mut Context) {
 }
 
 /// Removes a request that waits for a connection. False: none has this name.
-fn cancel_waiting(id: ExchangeId, pool: &mut Pool, isolation: &mut Isolation, cx: &Context) -> bool {
+fn cancel_waiting(
+    id: ExchangeId,
+    pool: &mut Pool,
+    isolation: &mut Isolation,
+    cx: &Context,
+) -> bool {
     let found = queues(pool, isolation).find_map(|queue| queue.cancel(id)).is_some();
     cx.counters.queue_waiting.sub(found.into());
     found
 }
 
 /// All lines in which requests wait.
-pub(super) fn queues<'a>(pool: &'a mut Pool, isolation: &'a mut Isolation) -> impl Iterator<Item = &'a mut Queue> {
+pub(super) fn queues<'a>(
+    pool: &'a mut Pool,
+    isolation: &'a mut Isolation,
+) -> impl Iterator<Item = &'a mut Queue> {
     pool.servers.iter_mut().flat_map(|server| server.waiting.queues()).chain(isolation.queues())
 }
 
 /// Whether a request is on this connection, or its tunnel is. One that was set aside may have it too, cancelled when it moved.
 fn carries(conn: &UpstreamConn, id: ExchangeId) -> bool {
-    conn.tunnel.peer == Some(id) || conn.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
+    conn.tunnel.peer == Some(id)
+        || conn.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
 }

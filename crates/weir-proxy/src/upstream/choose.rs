@@ -156,16 +156,26 @@ impl View<'_> {
             && machine.standing.takes_new()
     }
 
-    fn place_new(&self, ask: &PendingRequest, method: Option<&Balance>, equals: &mut Vec<usize>) -> Option<Placement> {
+    fn place_new(
+        &self,
+        ask: &PendingRequest,
+        method: Option<&Balance>,
+        equals: &mut Vec<usize>,
+    ) -> Option<Placement> {
         let servers = &self.groups[usize::from(ask.upstream)].servers;
         if ask.bound != NOBODY {
             let is_usable = self.is_bound_usable(ask);
             if is_usable || ask.traits.has(RequestFlags::BOUND) {
-                let way = if is_usable { self.way(servers.at(usize::from(ask.bound)), ask) } else { None };
+                let way = if is_usable {
+                    self.way(servers.at(usize::from(ask.bound)), ask)
+                } else {
+                    None
+                };
                 return Some(Placement { rank: Rank::only(), server: ask.bound, way: way? });
             }
         }
-        let terms = Terms { ask, method, again: false, by_key: is_by_key(ask, method), leaves: false };
+        let terms =
+            Terms { ask, method, again: false, by_key: is_by_key(ask, method), leaves: false };
         let Some(balance) = method else {
             let (rank, _) = self.rank(0, servers.first(), &terms)?;
             return Some(Placement { rank, server: 0, way: self.way(servers.first(), ask)? });
@@ -205,7 +215,11 @@ impl View<'_> {
         if !machine.is_full() {
             return Some(Way::Here);
         }
-        let other = if mailed { None } else { self.able_elsewhere(server).or_else(|| self.owner_elsewhere(server)) };
+        let other = if mailed {
+            None
+        } else {
+            self.able_elsewhere(server).or_else(|| self.owner_elsewhere(server))
+        };
         other.map(Way::Worker)
     }
 
@@ -223,8 +237,14 @@ impl View<'_> {
     // ---- a request that is sent again ----
 
     /// To another server, in the order behind the previous one; or to the same one.
-    fn place_again(&self, ask: &PendingRequest, method: Option<&Balance>, order: &mut Vec<usize>) -> Option<Placement> {
-        let (servers, old) = (&self.groups[usize::from(ask.upstream)].servers, usize::from(ask.server));
+    fn place_again(
+        &self,
+        ask: &PendingRequest,
+        method: Option<&Balance>,
+        order: &mut Vec<usize>,
+    ) -> Option<Placement> {
+        let (servers, old) =
+            (&self.groups[usize::from(ask.upstream)].servers, usize::from(ask.server));
         let leaves = !self.servers[servers.at(old)].standing.keeps_waiting();
         let terms = Terms { ask, method, again: true, by_key: is_by_key(ask, method), leaves };
         order.clear();
@@ -233,7 +253,12 @@ impl View<'_> {
             // its own server, if nothing speaks against that.
             (Some(balance), Some(key)) if terms.by_key => {
                 let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
-                balance.order_behind(key, failed.then_some(old), |at| self.is_up(servers.at(at)), order);
+                balance.order_behind(
+                    key,
+                    failed.then_some(old),
+                    |at| self.is_up(servers.at(at)),
+                    order,
+                );
             }
             _ => order.extend((1..servers.len()).map(|step| (old + step) % servers.len())),
         }
@@ -268,14 +293,18 @@ impl View<'_> {
             (None, None) if comes => (Tier::SameLater, Way::Here),
             (None, None) => return None,
         };
-        Some(Placement { rank: Rank { tier, backup: false, how: How::Free }, server: ask.server, way })
+        Some(Placement {
+            rank: Rank { tier, backup: false, how: How::Free },
+            server: ask.server,
+            way,
+        })
     }
 
     /// Whether a request that is sent again remains with the server to which it is bound. One that
     /// lost two connections there is better sent elsewhere, if it may be.
     fn stays_bound(&self, ask: &PendingRequest) -> bool {
-        let tied =
-            ask.traits.has(RequestFlags::BOUND) || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask);
+        let tied = ask.traits.has(RequestFlags::BOUND)
+            || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask);
         tied && ask.bound == ask.server
     }
 
@@ -295,11 +324,18 @@ impl View<'_> {
             let machine = &self.servers[server];
             let bound_elsewhere = ask.bound != NOBODY && ask.bound != machine.index;
             let overdue_us = self.cx.now_us.checked_sub(self.hints.trial_us(server))?;
-            if bound_elsewhere || !machine.standing.may_be_tried() || !may_be_trial(ask.traits, overdue_us) {
+            if bound_elsewhere
+                || !machine.standing.may_be_tried()
+                || !may_be_trial(ask.traits, overdue_us)
+            {
                 return None;
             }
             let other = if machine.ready == 0 { self.ready_elsewhere(server) } else { None };
-            let way = if machine.mode.private { Way::Private } else { other.map_or(Way::Here, Way::Worker) };
+            let way = if machine.mode.private {
+                Way::Private
+            } else {
+                other.map_or(Way::Here, Way::Worker)
+            };
             Some(Placement { rank: Rank::only(), server: at as u16, way })
         })
     }
@@ -336,7 +372,9 @@ impl View<'_> {
             _ if terms.by_key => How::Free,
             Prospect::Elsewhere(_) | Prospect::Owner(_) if terms.again => How::Elsewhere,
             _ if tier != Tier::Now => How::Free,
-            _ if !terms.again && terms.ask.traits.goes_alone() && machine.positions.has_empty() => How::Idle,
+            _ if !terms.again && terms.ask.traits.goes_alone() && machine.positions.has_empty() => {
+                How::Idle
+            }
             _ if machine.is_held() => How::Held,
             _ => How::Free,
         };

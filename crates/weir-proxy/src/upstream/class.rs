@@ -138,7 +138,8 @@ pub(crate) fn is_plain(target: &[u8]) -> bool {
 fn is_mixed(segment: &[u8]) -> bool {
     let has = |is: fn(&u8) -> bool| segment.iter().any(is);
     let (upper, lower) = (has(u8::is_ascii_uppercase), has(u8::is_ascii_lowercase));
-    segment.len() >= MIXED_BYTES_MIN && (upper && lower || (upper || lower) && has(u8::is_ascii_digit))
+    segment.len() >= MIXED_BYTES_MIN
+        && (upper && lower || (upper || lower) && has(u8::is_ascii_digit))
 }
 
 /// Whether a segment is a number, an identifier, or long.
@@ -182,7 +183,8 @@ impl Answered {
     fn is_overtaken(&self, usual_us: u32) -> bool {
         let (others, in_flight) = (self.others(), u64::from(self.since.in_flight));
         let turns = (in_flight / IN_FLIGHT_PER_TURN).clamp(1, TURNS_MAX);
-        let long_us = (OVERTAKEN_FACTOR * u64::from(usual_us)).clamp(OVERTAKEN_US, OVERTAKEN_US_MAX);
+        let long_us =
+            (OVERTAKEN_FACTOR * u64::from(usual_us)).clamp(OVERTAKEN_US, OVERTAKEN_US_MAX);
         others >= OVERTAKEN_MIN && others > turns * (in_flight + 1) && self.elapsed_us >= long_us
     }
 }
@@ -220,7 +222,11 @@ impl Class {
     fn on_answer(&mut self, answered: &Answered) {
         self.used = self.used.saturating_add(1);
         self.reviewed = self.reviewed.saturating_add(1);
-        self.long = if answered.bytes > SHARED_BYTES_MAX { LONG_ANSWERS } else { self.long.saturating_sub(1) };
+        self.long = if answered.bytes > SHARED_BYTES_MAX {
+            LONG_ANSWERS
+        } else {
+            self.long.saturating_sub(1)
+        };
         if answered.first {
             let us = u32::try_from(answered.elapsed_us).unwrap_or(u32::MAX).max(1);
             let step = (self.time_us / 16).max(1);
@@ -312,7 +318,9 @@ impl Classes {
     /// Whether requests of this class may share a connection with other alike requests.
     #[inline]
     pub(crate) fn is_alike(&self, name: ClassName) -> bool {
-        self.find(name).is_some_and(|class| class.is_even() && (self.alike_us == 0 || class.time_us <= self.alike_us))
+        self.find(name).is_some_and(|class| {
+            class.is_even() && (self.alike_us == 0 || class.time_us <= self.alike_us)
+        })
     }
 
     /// Learns from a complete answer. Whether the class is new, and [`Classes::on_new`] is to hear of its request.
@@ -345,7 +353,8 @@ impl Classes {
 
     /// What is known of the classes whose shapes are known, those that were used most of late first.
     pub(crate) fn report(&self) -> Vec<ClassReport> {
-        let known = self.shapes.iter().filter_map(|(name, shape)| Some((self.find(*name)?, &**shape)));
+        let known =
+            self.shapes.iter().filter_map(|(name, shape)| Some((self.find(*name)?, &**shape)));
         let mut known: Vec<(&Class, &str)> = known.collect();
         known.sort_by_key(|(class, _)| std::cmp::Reverse(class.used));
         let report = |(class, shape): (&Class, &str)| ClassReport {
@@ -354,7 +363,9 @@ impl Classes {
             sharing: match () {
                 () if class.uneven > 0 => Sharing::Overtaken { answers: class.uneven.into() },
                 () if class.long > 0 => Sharing::Long,
-                () if !class.is_even() => Sharing::New { answers: EVEN_ANSWERS.saturating_sub(class.clean) },
+                () if !class.is_even() => {
+                    Sharing::New { answers: EVEN_ANSWERS.saturating_sub(class.clean) }
+                }
                 () if self.alike_us > 0 && class.time_us > self.alike_us => Sharing::Slower,
                 () => Sharing::Alike,
             },
@@ -364,7 +375,8 @@ impl Classes {
 
     fn review(&mut self) {
         self.left = REVIEW_ANSWERS;
-        let known = self.table.iter().filter(|class| class.reviewed >= REVIEWED_MIN && class.time_us > 0);
+        let known =
+            self.table.iter().filter(|class| class.reviewed >= REVIEWED_MIN && class.time_us > 0);
         let quickest_us = known.map(|class| class.time_us).min();
         self.alike_us = quickest_us.map_or(0, |us| us.saturating_mul(ALIKE_FACTOR).max(ALIKE_US));
         self.table.iter_mut().for_each(|class| class.reviewed = 0);

@@ -29,10 +29,17 @@ use crate::upstream::connection::ConnState;
 
 impl Upstreams {
     /// A server closed its sending direction. `is_cut`: only the network says so.
-    pub(crate) fn upstream_ended(&mut self, token: u64, is_cut: bool, to: &mut Replies<'_>, cx: &mut Context) {
+    pub(crate) fn upstream_ended(
+        &mut self,
+        token: u64,
+        is_cut: bool,
+        to: &mut Replies<'_>,
+        cx: &mut Context,
+    ) {
         let Some(index) = self.pool.conn_of(token) else {
             let broken = is_cut.then_some(UpstreamEnd::Cut);
-            let worse = self.health.probe_ended(token, broken, &mut self.pool, &mut self.groups, cx);
+            let worse =
+                self.health.probe_ended(token, broken, &mut self.pool, &mut self.groups, cx);
             return self.act(worse, cx);
         };
         self.end_wait(index, to, cx);
@@ -48,15 +55,25 @@ impl Upstreams {
             answer_closed(index, pool, groups, isolation, cancelled, to, cx)
         } else {
             let between = !conn.reply.begun && !conn.has_stash() && conn.history.answers > 0;
-            Ending { loss: if between { Loss::Closed } else { Loss::Died }, why: UpstreamEnd::ServerClosed }
+            Ending {
+                loss: if between { Loss::Closed } else { Loss::Died },
+                why: UpstreamEnd::ServerClosed,
+            }
         };
         self.end(index, ending, cx);
     }
 
     /// A server's connection broke.
-    pub(crate) fn upstream_failed(&mut self, token: u64, why: UpstreamEnd, to: &mut Replies<'_>, cx: &mut Context) {
+    pub(crate) fn upstream_failed(
+        &mut self,
+        token: u64,
+        why: UpstreamEnd,
+        to: &mut Replies<'_>,
+        cx: &mut Context,
+    ) {
         let Some(index) = self.pool.conn_of(token) else {
-            let worse = self.health.probe_ended(token, Some(why), &mut self.pool, &mut self.groups, cx);
+            let worse =
+                self.health.probe_ended(token, Some(why), &mut self.pool, &mut self.groups, cx);
             return self.act(worse, cx);
         };
         self.end_wait(index, to, cx);
@@ -151,16 +168,27 @@ impl Upstreams {
         if is_deaf {
             doubt_everywhere(server, Some(Doubt::FallsSilent), pool, cx);
         }
-        if pool.servers[server].ready == 0 && lost.is_failure() && self.groups.view(pool, cx).should_evacuate(server) {
+        if pool.servers[server].ready == 0
+            && lost.is_failure()
+            && self.groups.view(pool, cx).should_evacuate(server)
+        {
             self.placing().evacuate(server, cx);
         }
         self.agenda.serve(self.pool.servers[server].upstream);
     }
 
     /// Stops or resumes the reading of a connection of this worker, or serves others without it.
-    pub(crate) fn flow_here(&mut self, to: ConnId, client: ClientName, how: Flow, cx: &mut Context) {
+    pub(crate) fn flow_here(
+        &mut self,
+        to: ConnId,
+        client: ClientName,
+        how: Flow,
+        cx: &mut Context,
+    ) {
         if how == Flow::Aside {
-            if self.pool.conns.holds(to.index, to.generation) && self.pool.conns.at(to.index).is_paused_for(client) {
+            if self.pool.conns.holds(to.index, to.generation)
+                && self.pool.conns.at(to.index).is_paused_for(client)
+            {
                 let then = set_aside(to.index, &mut self.pool, cx);
                 self.act(then, cx);
             }

@@ -112,7 +112,11 @@ impl Recent {
         if self.total < SAMPLES_MIN * WEIGHT {
             return None;
         }
-        let forgiven = if chance && self.total < FEW * WEIGHT { self.total / WEIGHT / CHANCE_MIN * WEIGHT } else { 0 };
+        let forgiven = if chance && self.total < FEW * WEIGHT {
+            self.total / WEIGHT / CHANCE_MIN * WEIGHT
+        } else {
+            0
+        };
         let mut above = forgiven.max(self.total / 100);
         for (bucket, count) in self.counts.iter().enumerate().rev() {
             if *count > above {
@@ -175,9 +179,11 @@ impl Comparison {
         if self.in_force && now_us.saturating_sub(self.measured_us) > HALF_US_MAX {
             // Only requests come that may not be measured: nothing shows any more that kept ones
             // are worse.
-            (self.in_force, self.kept, self.fresh) = (false, Recent::new(now_us), Recent::new(now_us));
+            (self.in_force, self.kept, self.fresh) =
+                (false, Recent::new(now_us), Recent::new(now_us));
         }
-        let (usual, other) = if self.in_force { (Kind::Fresh, Kind::Kept) } else { (Kind::Kept, Kind::Fresh) };
+        let (usual, other) =
+            if self.in_force { (Kind::Fresh, Kind::Kept) } else { (Kind::Kept, Kind::Fresh) };
         if !may_probe || now_us < self.paused_until_us {
             return usual;
         }

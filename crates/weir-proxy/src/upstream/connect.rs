@@ -49,7 +49,8 @@ impl Upstreams {
         cx: &mut Context,
     ) {
         let Some(index) = self.pool.conn_of(token) else {
-            let worse = self.health.probe_connected(token, result, &mut self.pool, &mut self.groups, cx);
+            let worse =
+                self.health.probe_connected(token, result, &mut self.pool, &mut self.groups, cx);
             return self.act(worse, cx);
         };
         if let Err(tls) = result {
@@ -83,7 +84,12 @@ impl Upstreams {
         }
     }
 
-    pub(super) fn connect_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {
+    pub(super) fn connect_failed(
+        &mut self,
+        index: ConnKey,
+        tls: Option<ServerTlsFailure>,
+        cx: &mut Context,
+    ) {
         if self.pool.conns.at(index).owner.is_some() {
             return self.own_failed(index, tls, true, cx);
         }
@@ -113,7 +119,12 @@ impl Upstreams {
 
 /// Checks after a while whether a connection has been idle for too long. How it ends, if it does so
 /// already.
-pub(super) fn watch_rest(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
+pub(super) fn watch_rest(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &Groups,
+    cx: &mut Context,
+) -> Option<Ending> {
     if !pool.conns.is_occupied(index) || !pool.conns.at(index).is_ready() {
         return None;
     }
@@ -136,7 +147,12 @@ pub(super) fn watch_rest(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &
 }
 
 /// The time of [`watch_rest`] is up.
-pub(super) fn check_rest(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
+pub(super) fn check_rest(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &Groups,
+    cx: &mut Context,
+) -> Option<Ending> {
     pool.conns.at_mut(index).rest.due_us = NEVER_US;
     let conn = pool.conns.at(index);
     let (server, rest_us) = (conn.server, conn.rest_us(cx.now_us));
@@ -209,7 +225,8 @@ impl View<'_> {
         } else {
             SURPLUS_US
         };
-        surplus_us.min(machine.learned.idle_limit.close_after_us(self.cx.now_us).unwrap_or(NEVER_US))
+        surplus_us
+            .min(machine.learned.idle_limit.close_after_us(self.cx.now_us).unwrap_or(NEVER_US))
     }
 }
 
@@ -254,10 +271,16 @@ impl Pool {
     /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
     pub(super) fn make_connection(&mut self, server: ServerIndex, cx: &mut Context) -> ConnKey {
         let is_urgent = is_urgent(self, server, cx);
-        let spares = self.servers[server].conns.iter().copied().filter(|conn| self.conns.at(*conn).is_spare());
+        let spares = self.servers[server]
+            .conns
+            .iter()
+            .copied()
+            .filter(|conn| self.conns.at(*conn).is_spare());
         let due_us = |conn: &ConnKey| self.conns.at(*conn).contact.due_us;
         let due = spares.clone().find(|conn| due_us(conn) <= cx.now_us);
-        let index = due.or_else(|| spares.min_by_key(due_us)).unwrap_or_else(|| self.add_position(server, cx));
+        let index = due
+            .or_else(|| spares.min_by_key(due_us))
+            .unwrap_or_else(|| self.add_position(server, cx));
         let due_us = self.conns.at(index).contact.due_us;
         if due_us <= cx.now_us || is_urgent {
             self.connect(index, cx);
@@ -293,7 +316,10 @@ impl Pool {
         let address = upstream.servers[usize::from(server.index)].address.clone();
         let way = upstream.dial.way(None);
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
-        debug_assert!(upstream.dial.proxy_protocol.is_none(), "a connection that names a client is private");
+        debug_assert!(
+            upstream.dial.proxy_protocol.is_none(),
+            "a connection that names a client is private"
+        );
         let conn = self.conns.at_mut(index);
         conn.contact.begin(cx.now_us);
         let position = conn.server.number();
@@ -301,7 +327,13 @@ impl Pool {
         self.arm_conn(index, deadline_us, cx);
         cx.counters.upstream_connects.add(1);
         let token = self.conn_token(index);
-        cx.actions.push_back(Action::Connect { token, address, server: position, announcement: None, way });
+        cx.actions.push_back(Action::Connect {
+            token,
+            address,
+            server: position,
+            announcement: None,
+            way,
+        });
     }
 
     /// Closes the socket, if any, and sets the time of the next try, if one is due before a request
@@ -354,11 +386,14 @@ impl Pool {
             return;
         }
         machine.contact.was_down = true;
-        let until_us = Some(self.hints.awaited_until_us(server)).filter(|until_us| *until_us > cx.now_us);
+        let until_us =
+            Some(self.hints.awaited_until_us(server)).filter(|until_us| *until_us > cx.now_us);
         let soon_us = until_us.unwrap_or(u64::MAX).min(cx.now_us + SCOUT_US);
-        let mut coming = machine.conns.iter().copied().filter(|conn| self.conns.at(*conn).is_coming());
+        let mut coming =
+            machine.conns.iter().copied().filter(|conn| self.conns.at(*conn).is_coming());
         let Some(first) = coming.next() else { return };
-        if matches!(self.conns.at(first).state(), ConnState::Down { retry_us } if retry_us > soon_us) {
+        if matches!(self.conns.at(first).state(), ConnState::Down { retry_us } if retry_us > soon_us)
+        {
             self.set_down(first, soon_us, cx);
         }
     }
@@ -373,7 +408,9 @@ impl Pool {
         for position in 0..self.servers[server].conns.len() {
             let index = self.servers[server].conns[position];
             match self.conns.at(index).state() {
-                ConnState::Down { retry_us: NEVER_US } => self.conns.at_mut(index).contact.due_us = cx.now_us,
+                ConnState::Down { retry_us: NEVER_US } => {
+                    self.conns.at_mut(index).contact.due_us = cx.now_us
+                }
                 ConnState::Down { .. } => self.connect(index, cx),
                 _ => {}
             }
@@ -387,7 +424,8 @@ impl Pool {
 fn is_urgent(pool: &Pool, server: ServerIndex, cx: &Context) -> bool {
     let machine = &pool.servers[server];
     let failures_max = cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
-    machine.ready == 0 && !machine.contact.is_awaited(pool.hints.awaited_until_us(server), failures_max)
+    machine.ready == 0
+        && !machine.contact.is_awaited(pool.hints.awaited_until_us(server), failures_max)
 }
 
 /// What has come for a server without connections finds out at once whether it is back, by the connection that would be tried next.

@@ -160,7 +160,8 @@ impl UpstreamConn {
     /// Forgets everything about the connection that was and ended now; counters that outlive it are
     /// kept, and the fact that the next one follows a loss.
     pub(crate) fn reset(&mut self, now_us: u64) {
-        let (contact, dirty, probation) = (self.contact.of_next(now_us), self.out.dirty, self.gate.probation);
+        let (contact, dirty, probation) =
+            (self.contact.of_next(now_us), self.out.dirty, self.gate.probation);
         *self = UpstreamConn { contact, ..UpstreamConn::new(self.server, self.position, u64::MAX) };
         (self.out.dirty, self.gate.probation) = (dirty, probation);
     }
@@ -208,7 +209,9 @@ impl UpstreamConn {
 
     /// Returns since when the oldest request is the next one to be answered.
     pub(crate) fn next_since_us(&self) -> u64 {
-        self.entries.front().map_or(self.history.answered_us, |entry| entry.sent_us.max(self.history.answered_us))
+        self.entries
+            .front()
+            .map_or(self.history.answered_us, |entry| entry.sent_us.max(self.history.answered_us))
     }
 
     /// Whether its end would say something about the next request: it would hardly belong to the
@@ -222,7 +225,9 @@ impl UpstreamConn {
         !self.out.sending
             && self.socket.is_some()
             && !matches!(self.state(), ConnState::Connecting { .. })
-            && (self.log.pending_len() > 0 || !self.out.body.is_empty() || self.tunnel.wants_finish())
+            && (self.log.pending_len() > 0
+                || !self.out.body.is_empty()
+                || self.tunnel.wants_finish())
     }
 
     /// Bytes not yet taken by the driver.
@@ -235,12 +240,12 @@ impl UpstreamConn {
         let behind = !self.entries.is_empty();
         let is_strange = |entry: &Entry| entry.ask.carrier != ask.carrier;
         // Mostly the last one decides.
-        let behind_strangers = self
-            .entries
-            .back()
-            .is_some_and(|last| is_strange(last) || (last.behind_strangers && self.entries.iter().any(is_strange)));
+        let behind_strangers = self.entries.back().is_some_and(|last| {
+            is_strange(last) || (last.behind_strangers && self.entries.iter().any(is_strange))
+        });
         let strange_us = self.history.strange_us(ask.carrier);
-        let soon = self.owner.is_none() && strange_us.is_some_and(|us| now_us.saturating_sub(us) < CALM_US);
+        let soon = self.owner.is_none()
+            && strange_us.is_some_and(|us| now_us.saturating_sub(us) < CALM_US);
         if behind {
             self.history.on_pipelined();
         } else {
@@ -280,7 +285,9 @@ impl UpstreamConn {
         let Some(entry) = self.entries.back_mut().filter(|_| !is_apart) else {
             return piece.push_to(&mut self.out.body, spare);
         };
-        if entry.ask.traits.has(RequestFlags::RETRIABLE) && entry.len as usize + piece.len() <= HELD_BYTES_MAX {
+        if entry.ask.traits.has(RequestFlags::RETRIABLE)
+            && entry.len as usize + piece.len() <= HELD_BYTES_MAX
+        {
             entry.len += piece.len() as u32;
             self.log.pending().extend_from_slice(piece.bytes());
         } else {
@@ -323,7 +330,8 @@ impl UpstreamConn {
     /// Whether the oldest request was cancelled before its body was complete: its server waits for
     /// the rest.
     pub(crate) fn front_is_abandoned(&self) -> bool {
-        let abandoned = |entry: &Entry| entry.cancelled && entry.ask.traits.has(RequestFlags::STREAMING);
+        let abandoned =
+            |entry: &Entry| entry.cancelled && entry.ask.traits.has(RequestFlags::STREAMING);
         !self.out.body_done && self.entries.front().is_some_and(abandoned)
     }
 
@@ -392,9 +400,19 @@ impl UpstreamConn {
 
     /// Reads on from `input[*at..]`. Call until it returns [`Step::More`].
     #[inline]
-    pub(crate) fn step(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
+    pub(crate) fn step(
+        &mut self,
+        input: &[u8],
+        at: &mut usize,
+        limits: &Limits,
+        fields: &mut Fields,
+    ) -> Step {
         if self.reply.reader.awaits_head() {
-            return if *at < input.len() { self.step_head(input, at, limits, fields) } else { Step::More };
+            return if *at < input.len() {
+                self.step_head(input, at, limits, fields)
+            } else {
+                Step::More
+            };
         }
         match self.reply.reader.read_body(input, at) {
             Ok(BodyPart::More) => Step::More,
@@ -406,7 +424,13 @@ impl UpstreamConn {
 
     /// Apart, so that the steps through a body need not make room for a head: 0.5 % of a request's instructions.
     #[inline(never)]
-    fn step_head(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
+    fn step_head(
+        &mut self,
+        input: &[u8],
+        at: &mut usize,
+        limits: &Limits,
+        fields: &mut Fields,
+    ) -> Step {
         // Bytes that arrive before the driver has the oldest request answer nothing, although it
         // waits to be sent.
         let asked = match self.entries.front() {

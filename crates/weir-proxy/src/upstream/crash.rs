@@ -84,7 +84,8 @@ mod tests {
     /// times, and a connect failed at `refused_us`.
     fn reported(ends: &[(u64, usize)], refused_us: u64) -> Option<Crash> {
         let mut detector = CrashDetector::default();
-        ends.iter().for_each(|(now_us, unanswered)| detector.on_end(CRASH_US + now_us, *unanswered));
+        ends.iter()
+            .for_each(|(now_us, unanswered)| detector.on_end(CRASH_US + now_us, *unanswered));
         let crash = detector.on_refused(CRASH_US + refused_us);
         assert_eq!(detector.on_refused(CRASH_US + refused_us), None, "once");
         crash

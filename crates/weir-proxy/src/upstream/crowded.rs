@@ -49,7 +49,11 @@ impl UpstreamConn {
     /// Whether it waits for its first answer, and the server has all that it needs for that.
     fn awaits_first(&self) -> bool {
         let sent = self.entries.front().is_some_and(|front| front.start < self.log.flushed());
-        self.is_ready() && sent && !self.is_served() && self.interims() == 0 && self.out.is_complete()
+        self.is_ready()
+            && sent
+            && !self.is_served()
+            && self.interims() == 0
+            && self.out.is_complete()
     }
 
     /// Whether nothing is asked on it.
@@ -69,7 +73,12 @@ pub(super) fn watch_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
 }
 
 /// The time of [`watch_first`] is up.
-pub(super) fn check_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
+pub(super) fn check_first(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &Groups,
+    cx: &mut Context,
+) -> Then {
     let now_us = cx.now_us;
     let conn = pool.conns.at_mut(index);
     conn.room.due_us = u64::MAX;
@@ -117,7 +126,12 @@ pub(super) fn leaves_its_place(index: ConnKey, pool: &Pool, cx: &Context) -> Opt
 
 /// A connection has run empty: how it ends, if it has to, to make room for one that waits.
 #[inline]
-pub(super) fn should_leave(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
+pub(super) fn should_leave(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &Groups,
+    cx: &mut Context,
+) -> Option<Ending> {
     let leaving = leaves_its_place(index, pool, cx);
     if leaving.is_some() {
         return leaving;
@@ -154,10 +168,12 @@ impl Upstreams {
         let kept = machine.kept;
         let conns = machine.conns.iter().map(|index| (*index, self.pool.conns.at(*index)));
         let resting = |conn: &UpstreamConn| conn.is_resting() && kept != Some(conn.position);
-        let resting: Vec<ConnKey> = conns.clone().filter(|(_, conn)| resting(conn)).map(|(index, _)| index).collect();
+        let resting: Vec<ConnKey> =
+            conns.clone().filter(|(_, conn)| resting(conn)).map(|(index, _)| index).collect();
         if resting.is_empty() {
-            let busy =
-                conns.filter(|(_, conn)| conn.is_served() && !conn.room.leaves && !conn.reply.large && !conn.wait.late);
+            let busy = conns.filter(|(_, conn)| {
+                conn.is_served() && !conn.room.leaves && !conn.reply.large && !conn.wait.late
+            });
             if let Some((index, _)) = busy.min_by_key(|(_, conn)| conn.entries.len()) {
                 let conn = self.pool.conns.at_mut(index);
                 (conn.room.leaves, conn.rest.syncing) = (true, true);
@@ -178,8 +194,11 @@ impl View<'_> {
     /// Whether the numbers of connections to a server are for weir to choose.
     fn may_vacate(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
-        let plan = &self.cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
-        !machine.mode.private && !machine.limits.is_exact() && plan.connections_min < plan.connections
+        let plan = &self.cx.plan.upstreams[usize::from(machine.upstream)].servers
+            [usize::from(machine.index)];
+        !machine.mode.private
+            && !machine.limits.is_exact()
+            && plan.connections_min < plan.connections
     }
 
     /// Whether connections to a server that rest keep others from theirs.

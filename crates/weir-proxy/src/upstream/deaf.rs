@@ -58,7 +58,8 @@ impl UpstreamConn {
     /// The start of the silence, if the connection has ever had several requests at a time and a safe one is next. None: part of the answer
     /// has arrived, or the silence proves nothing.
     fn deaf_since_us(&self) -> Option<u64> {
-        let is_read = self.is_ready() && !self.reading.paused && self.owner.is_none() && !self.wait.rehearses;
+        let is_read =
+            self.is_ready() && !self.reading.paused && self.owner.is_none() && !self.wait.rehearses;
         let is_silent = is_read && !self.reply.begun && self.interims() == 0 && !self.has_stash();
         let front = self.entries.front().filter(|_| is_silent && self.history.pipelined)?;
         let traits = front.ask.traits;
@@ -77,8 +78,11 @@ pub(super) fn on_end(index: ConnKey, loss: Loss, pool: &mut Pool, cx: &Context) 
     let class = conn.entries.front().map(|front| front.ask.class).unwrap_or_default();
     let slow_us = machine.learned.usual.slowest_us();
     let due_us = since_us.saturating_add(slow_us.saturating_mul(SILENT_FACTOR).max(SILENT_US_MIN));
-    let answers = |other: &ConnKey| *other != index && pool.conns.at(*other).history.answered_us > since_us;
-    let counts = cx.now_us >= due_us && machine.learned.classes.is_alike(class) && machine.conns.iter().any(answers);
+    let answers =
+        |other: &ConnKey| *other != index && pool.conns.at(*other).history.answered_us > since_us;
+    let counts = cx.now_us >= due_us
+        && machine.learned.classes.is_alike(class)
+        && machine.conns.iter().any(answers);
     let server = conn.server;
     counts && pool.servers[server].learned.deaf.on_silent(cx.now_us)
 }

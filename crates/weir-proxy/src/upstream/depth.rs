@@ -229,10 +229,15 @@ impl Depth {
         if self.adaptive && answers.count > 0 {
             self.epoch.add(answers, self.mean_ns);
             if answers.first {
-                self.first_ns = (self.first_ns / 8 * 7).saturating_add(answers.elapsed_us.saturating_mul(125));
+                self.first_ns =
+                    (self.first_ns / 8 * 7).saturating_add(answers.elapsed_us.saturating_mul(125));
             }
             // A trial is judged by a long epoch, because it is more expensive to be wrong.
-            let times = if matches!(self.trial, Some(Trial { settling: 0, .. })) { TRIAL_EPOCHS } else { 1 };
+            let times = if matches!(self.trial, Some(Trial { settling: 0, .. })) {
+                TRIAL_EPOCHS
+            } else {
+                1
+            };
             let lasted_us = answers.now_us.saturating_sub(self.epoch_us);
             if lasted_us >= EPOCH_US_MIN * u64::from(times) && self.epoch.is_over(times) {
                 self.epoch_us = answers.now_us;
@@ -309,7 +314,8 @@ impl Depth {
             let rises = may_rise && (self.deeper_next || !may_fall);
             self.limit = if rises { deeper } else { reading.harmless };
             let settling = if rises { SETTLING_EPOCHS } else { SETTLING_EPOCHS_MAX };
-            self.trial = Some(Trial { from: limit, before: reading, settling, settling_x16: u64::MAX });
+            self.trial =
+                Some(Trial { from: limit, before: reading, settling, settling_x16: u64::MAX });
         }
     }
 }
@@ -324,10 +330,13 @@ impl Trial {
         self.settling_x16 = now.depth_x16;
         if shallower {
             // The first epochs still bring responses of the deeper time.
-            self.settling + SETTLING_EPOCHS_MIN <= SETTLING_EPOCHS_MAX && now.drain_ns() > self.tolerated_ns()
+            self.settling + SETTLING_EPOCHS_MIN <= SETTLING_EPOCHS_MAX
+                && now.drain_ns() > self.tolerated_ns()
         } else {
             // In the first epoch responses come that were waited for as before.
-            self.settling + 1 < SETTLING_EPOCHS && self.is_deeper(now) && now.drain_ns() / 2 > self.tolerated_ns()
+            self.settling + 1 < SETTLING_EPOCHS
+                && self.is_deeper(now)
+                && now.drain_ns() / 2 > self.tolerated_ns()
         }
     }
 
@@ -358,7 +367,8 @@ impl Epoch {
     fn is_over(&self, epochs: u32) -> bool {
         let times = u64::from(epochs);
         self.receives >= EPOCH_RECEIVES_MIN * epochs
-            && (self.answers >= EPOCH_ANSWERS_MIN * times || self.waited_us >= EPOCH_WAITED_US * times)
+            && (self.answers >= EPOCH_ANSWERS_MIN * times
+                || self.waited_us >= EPOCH_WAITED_US * times)
     }
 
     fn reading(&self, max: u32, lasted_us: u64) -> Reading {

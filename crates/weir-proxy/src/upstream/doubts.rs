@@ -41,7 +41,12 @@ pub(super) fn on_doubt(index: ConnKey, doubt: Doubt, pool: &mut Pool, cx: &mut C
 }
 
 /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer). How it ends.
-pub(super) fn on_unasked(index: ConnKey, bytes: &[u8], pool: &mut Pool, cx: &mut Context) -> Ending {
+pub(super) fn on_unasked(
+    index: ConnKey,
+    bytes: &[u8],
+    pool: &mut Pool,
+    cx: &mut Context,
+) -> Ending {
     let conn = pool.conns.at(index);
     let farewell = bytes.starts_with(b"HTTP/1.") && bytes.get(8..12) == Some(b" 408");
     let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
@@ -53,7 +58,9 @@ pub(super) fn on_unasked(index: ConnKey, bytes: &[u8], pool: &mut Pool, cx: &mut
     let otherwise = match conn.ended_bodyless() {
         true => Doubt::ForbiddenBody,
         // Right behind it: later bytes may be a farewell.
-        false if conn.ended_measured() && conn.history.answered_us == cx.now_us => Doubt::Misframing,
+        false if conn.ended_measured() && conn.history.answered_us == cx.now_us => {
+            Doubt::Misframing
+        }
         false => Doubt::Garbage,
     };
     on_surplus(index, bytes, otherwise, pool, cx)
@@ -61,7 +68,13 @@ pub(super) fn on_unasked(index: ConnKey, bytes: &[u8], pool: &mut Pool, cx: &mut
 
 /// Something came behind a response that was not requested: an answer too many, or what these bytes
 /// are; `otherwise` if they don't tell. Returns how the connection ends.
-pub(super) fn on_surplus(index: ConnKey, bytes: &[u8], otherwise: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {
+pub(super) fn on_surplus(
+    index: ConnKey,
+    bytes: &[u8],
+    otherwise: Doubt,
+    pool: &mut Pool,
+    cx: &mut Context,
+) -> Ending {
     withdraw_stored(index, pool, cx);
     let pair = pool.pair(index);
     let doubt = pair.name_surplus(bytes, otherwise, cx);
@@ -80,7 +93,12 @@ fn withdraw_stored(index: ConnKey, pool: &Pool, cx: &Context) {
 }
 
 /// Counts a doubt, lets the server's trust know, and the other workers. None is an answer too many.
-pub(super) fn doubt_everywhere(server: ServerIndex, doubt: Option<Doubt>, pool: &mut Pool, cx: &mut Context) {
+pub(super) fn doubt_everywhere(
+    server: ServerIndex,
+    doubt: Option<Doubt>,
+    pool: &mut Pool,
+    cx: &mut Context,
+) {
     pool.doubt_server(server, doubt, cx);
     cx.tell_all_doubt(server, doubt);
 }
@@ -95,7 +113,12 @@ fn note_verdict(server: ServerIndex, verdict: Verdict, pool: &mut Pool, cx: &Con
 /// Another worker has come to this verdict on a server, or weir did before its restart. An unknown
 /// server is ignored.
 #[cold]
-pub(crate) fn restore(server: ServerIndex, verdict: Verdict, all: &mut Upstreams, cx: &mut Context) {
+pub(crate) fn restore(
+    server: ServerIndex,
+    verdict: Verdict,
+    all: &mut Upstreams,
+    cx: &mut Context,
+) {
     let pool = &mut all.pool;
     if pool.servers.get(server).is_some() && pool.servers[server].learned.trust.restore(verdict) {
         note_verdict(server, verdict, pool, cx);
@@ -115,7 +138,12 @@ impl Pool {
     }
 
     /// Counts a doubt and lets the server's trust know. None is an answer too many.
-    pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) {
+    pub(super) fn doubt_server(
+        &mut self,
+        server: ServerIndex,
+        doubt: Option<Doubt>,
+        cx: &mut Context,
+    ) {
         let demoted = self.distrust(server, doubt, cx);
         if demoted {
             let what = match (doubt, self.servers[server].learned.trust.verdict()) {
@@ -141,7 +169,12 @@ impl Pool {
 
     /// Informs the server's trust of a doubt, here or at another worker, which counts it. True when
     /// it falls back to depth 1.
-    pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
+    pub(crate) fn distrust(
+        &mut self,
+        server: ServerIndex,
+        doubt: Option<Doubt>,
+        cx: &mut Context,
+    ) -> bool {
         let now_us = cx.now_us;
         let learned = &mut self.servers[server].learned;
         learned.strays |= doubt == Some(Doubt::ForbiddenBody);
@@ -171,9 +204,16 @@ impl Pair<'_> {
     fn name_surplus(&self, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
         let Pair { conn, server } = self;
         let plan = &cx.plan.upstreams[usize::from(server.upstream)];
-        match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
+        match weir_http::parse_reply(
+            bytes,
+            &plan.head,
+            ReplyContext::default(),
+            &mut Fields::default(),
+        ) {
             // A farewell is for no particular request; a whole response belongs to one.
-            Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
+            Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => {
+                Some(Doubt::AnswerToNothing)
+            }
             Ok(Some(_)) => None,
             Ok(None) if bytes.is_empty() => Some(otherwise),
             Ok(None) if conn.history.pipelined && bytes.starts_with(b"HTTP/1.") => None,

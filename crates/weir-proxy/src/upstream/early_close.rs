@@ -62,13 +62,21 @@ mod tests {
     fn short_ends_are_found_after_six() {
         assert_eq!(found_after(1_000_000, |_| 0), Some(6));
         assert_eq!(found_after(1_000_000, |_| ANSWERS_MIN - 1), Some(6));
-        assert_eq!(found_after(1_000_000, |n| if n % 4 == 0 { 500 } else { 1 }), Some(7), "most of them");
+        assert_eq!(
+            found_after(1_000_000, |n| if n % 4 == 0 { 500 } else { 1 }),
+            Some(7),
+            "most of them"
+        );
     }
 
     #[test]
     fn limits_accidents_and_crashes_are_not() {
         assert_eq!(found_after(1_000_000, |_| 99), None, "a keep-alive limit");
-        assert_eq!(found_after(1_000_000, |n| if n % 2 == 0 { 500 } else { 1 }), None, "now and then");
+        assert_eq!(
+            found_after(1_000_000, |n| if n % 2 == 0 { 500 } else { 1 }),
+            None,
+            "now and then"
+        );
         assert_eq!(found_after(MEMORY_US + 1, |_| 0), None, "once a minute");
         assert_eq!(found_after(1_000, |_| 0), None, "a crash of a hundred connections");
     }

@@ -78,7 +78,11 @@ impl UpstreamConn {
     /// it can't have been.
     pub(crate) fn silent_since_us(&self) -> Option<u64> {
         let read = self.is_ready() && !self.reading.paused && self.wait.silence != Silence::Unread;
-        let silent = read && self.owner.is_none() && !self.reply.begun && self.interims() == 0 && !self.has_stash();
+        let silent = read
+            && self.owner.is_none()
+            && !self.reply.begun
+            && self.interims() == 0
+            && !self.has_stash();
         let front = self.entries.front().filter(|front| silent && front.behind)?;
         let sent = self.unsent() == 0 && front.start < self.log.flushed();
         sent.then(|| self.next_since_us())

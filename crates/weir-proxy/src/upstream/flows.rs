@@ -103,7 +103,12 @@ pub(crate) fn begin_flow(
 }
 
 /// Returns how a connection of this client is made to the server that it is counted at.
-pub(crate) fn flow_server(all: &Upstreams, server: ServerIndex, client: SocketAddr, cx: &Context) -> FlowServer {
+pub(crate) fn flow_server(
+    all: &Upstreams,
+    server: ServerIndex,
+    client: SocketAddr,
+    cx: &Context,
+) -> FlowServer {
     let machine = &all.pool.servers[server];
     let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
     FlowServer {
@@ -158,7 +163,8 @@ pub(crate) fn flow_unstarted(all: &mut Upstreams, server: ServerIndex, cx: &Cont
 pub(crate) fn flow_unconnected(all: &mut Upstreams, server: ServerIndex, cx: &mut Context) {
     flow_unstarted(all, server, cx);
     let machine = &mut all.pool.servers[server];
-    let plan = &cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
+    let plan =
+        &cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
     if plan.address == Location::Destination {
         // The failure of one says nothing about others.
         return;
@@ -188,7 +194,14 @@ pub(crate) fn stats_of(all: &Upstreams, server: ServerIndex) -> &ServerStats {
 }
 
 /// Chooses the server of an upstream for a connection: returns its index there.
-fn choose(groups: &mut Groups, upstream: u16, key: u64, tried: Tried, pool: &Pool, cx: &Context) -> Option<usize> {
+fn choose(
+    groups: &mut Groups,
+    upstream: u16,
+    key: u64,
+    tried: Tried,
+    pool: &Pool,
+    cx: &Context,
+) -> Option<usize> {
     let upstream = usize::from(upstream);
     let Groups { groups, balances, order, .. } = groups;
     let view = pool.view(groups, cx);
@@ -199,7 +212,10 @@ fn choose(groups: &mut Groups, upstream: u16, key: u64, tried: Tried, pool: &Poo
         let machine = &pool.servers[server];
         let takes = machine.standing.takes_new();
         let max = plan[index].tcp_connections_max;
-        if tried.has(index) || !takes && !view.is_last_resort(server) || !pool.hints.has_flow_room(server, max) {
+        if tried.has(index)
+            || !takes && !view.is_last_resort(server)
+            || !pool.hints.has_flow_room(server, max)
+        {
             continue;
         }
         let standing = Standing {
@@ -228,8 +244,14 @@ fn choose(groups: &mut Groups, upstream: u16, key: u64, tried: Tried, pool: &Poo
 ///
 /// They are not, in words.
 pub(crate) fn audit(pool: &Pool, flows: &[u32]) -> Result<(), String> {
-    let wrong = pool.servers.keys().iter().find(|server| pool.servers[*server].flows != flows[server.index()]);
-    wrong.map_or(Ok(()), |server| Err(format!("server {server} has other connections of tcp than are there")))
+    let wrong = pool
+        .servers
+        .keys()
+        .iter()
+        .find(|server| pool.servers[*server].flows != flows[server.index()]);
+    wrong.map_or(Ok(()), |server| {
+        Err(format!("server {server} has other connections of tcp than are there"))
+    })
 }
 
 impl Drop for Pool {

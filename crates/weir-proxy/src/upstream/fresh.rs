@@ -47,7 +47,12 @@ impl Fresh {
     /// For status and metrics.
     pub(super) fn report(&self) -> FreshReport {
         let [kept_p99_us, fresh_p99_us] = self.comparison.p99s_us();
-        FreshReport { in_force: self.comparison.is_in_force(), connections: self.open, kept_p99_us, fresh_p99_us }
+        FreshReport {
+            in_force: self.comparison.is_in_force(),
+            connections: self.open,
+            kept_p99_us,
+            fresh_p99_us,
+        }
     }
 }
 
@@ -70,7 +75,12 @@ fn is_eligible(traits: RequestFlags) -> bool {
 fn is_measured(entry: &Entry, conn: &UpstreamConn) -> bool {
     let PendingRequest { traits, tries, passed, received_us, .. } = entry.ask;
     let asked_at_once = traits.has(RequestFlags::PIPELINABLE);
-    let special = [RequestFlags::UPGRADE, RequestFlags::TRIAL, RequestFlags::QUARANTINED, RequestFlags::DETOURED];
+    let special = [
+        RequestFlags::UPGRADE,
+        RequestFlags::TRIAL,
+        RequestFlags::QUARANTINED,
+        RequestFlags::DETOURED,
+    ];
     let is_usual = !entry.moved && !entry.is_copy && !special.iter().any(|one| traits.has(*one));
     let was_there = conn.owner.is_some() || conn.contact.connected_us <= received_us;
     asked_at_once && tries == 0 && passed == 0 && is_usual && was_there
@@ -79,7 +89,12 @@ fn is_measured(entry: &Entry, conn: &UpstreamConn) -> bool {
 impl Placing<'_> {
     /// Whether a new request, for which this server was chosen, has a connection made for it.
     #[inline]
-    pub(super) fn goes_fresh(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &Context) -> bool {
+    pub(super) fn goes_fresh(
+        &mut self,
+        server: ServerIndex,
+        ask: &PendingRequest,
+        cx: &Context,
+    ) -> bool {
         self.pool.servers[server].fresh.is_some() && self.asks_fresh(server, ask, cx)
     }
 
@@ -89,11 +104,15 @@ impl Placing<'_> {
         let all = machine.limits.all;
         let Some(fresh) = machine.fresh.as_deref_mut() else { return false };
         // A client may have several requests here at a time, but only one for which a connection is being made.
-        let is_able = is_up && !is_full && fresh.open < all && !self.private.is_approaching(ask.client.slot());
+        let is_able = is_up
+            && !is_full
+            && fresh.open < all
+            && !self.private.is_approaching(ask.client.slot());
         if !is_able || !is_eligible(ask.traits) {
             return false;
         }
-        let measured = ask.traits.has(RequestFlags::PIPELINABLE) && ask.traits.has(RequestFlags::RETRIABLE);
+        let measured =
+            ask.traits.has(RequestFlags::PIPELINABLE) && ask.traits.has(RequestFlags::RETRIABLE);
         fresh.comparison.next(cx.now_us, measured) == Kind::Fresh
     }
 }
@@ -126,7 +145,9 @@ pub(super) fn note_failure(server: ServerIndex, pool: &mut Pool, cx: &Context) {
 /// A connection of one request is counted in, or out.
 pub(super) fn count_open(index: ConnKey, is_more: bool, pool: &mut Pool) {
     let conn = pool.conns.at(index);
-    if let Some(fresh) = pool.servers[conn.server].fresh.as_deref_mut().filter(|_| conn.owner.is_some()) {
+    if let Some(fresh) =
+        pool.servers[conn.server].fresh.as_deref_mut().filter(|_| conn.owner.is_some())
+    {
         fresh.open = if is_more { fresh.open + 1 } else { fresh.open - 1 };
     }
 }
@@ -144,7 +165,8 @@ impl Pair<'_> {
     #[inline]
     pub(super) fn compare(&mut self, cx: &Context) {
         if let Some(fresh) = self.server.fresh.as_deref_mut()
-            && let Some(entry) = self.conn.entries.front().filter(|entry| is_measured(entry, self.conn))
+            && let Some(entry) =
+                self.conn.entries.front().filter(|entry| is_measured(entry, self.conn))
         {
             let kind = if self.conn.owner.is_some() { Kind::Fresh } else { Kind::Kept };
             let waited_us = cx.now_us.saturating_sub(entry.ask.received_us);

@@ -28,7 +28,10 @@ impl Pair<'_> {
                 // field.
                 Oddity::Underscore => continue,
                 // Only requests have these.
-                Oddity::LeadingLine | Oddity::OtherHost | Oddity::VainUpgrade | Oddity::ProxyField => continue,
+                Oddity::LeadingLine
+                | Oddity::OtherHost
+                | Oddity::VainUpgrade
+                | Oddity::ProxyField => continue,
             };
             self.glitch(glitch, 1, cx);
         }
@@ -61,7 +64,10 @@ impl Pair<'_> {
         server.stats.glitches[glitch as usize].add(times.into());
         conn.history.glitches = conn.history.glitches.saturating_add(times);
         let max = cx.plan.upstreams[usize::from(server.upstream)].glitches_max;
-        if conn.is_ready() && !conn.rest.syncing && max.is_some_and(|max| conn.history.glitches > max) {
+        if conn.is_ready()
+            && !conn.rest.syncing
+            && max.is_some_and(|max| conn.history.glitches > max)
+        {
             // It runs empty as at a sync point, and is closed there.
             conn.rest.syncing = true;
             server.refresh(conn, cx.now_us);

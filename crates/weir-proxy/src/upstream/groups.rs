@@ -74,7 +74,8 @@ impl Groups {
     pub(super) fn add(&mut self, plan: &UpstreamPlan, first: ServerIndex, seed: u64, cx: &Context) {
         let several = plan.servers.len() > 1;
         let balance = several.then(|| Box::new(Balance::new(plan, cx.worker, seed)));
-        self.shares_loads |= cx.workers > 1 && balance.as_ref().is_some_and(|balance| balance.uses_loads());
+        self.shares_loads |=
+            cx.workers > 1 && balance.as_ref().is_some_and(|balance| balance.uses_loads());
         let budget = Budget::new(plan.retry.budget_percent, cx.now_us);
         self.groups.push(Group { servers: Members::new(first), suspended: 0, budget });
         self.balances.push(balance);
@@ -139,7 +140,11 @@ impl Groups {
             return;
         }
         for server in pool.servers.keys().iter() {
-            pool.hints.shared().set_load(server, usize::from(cx.worker), pool.servers[server].load());
+            pool.hints.shared().set_load(
+                server,
+                usize::from(cx.worker),
+                pool.servers[server].load(),
+            );
         }
     }
 
@@ -150,10 +155,17 @@ impl Groups {
 
     /// Whether the requests behind the oldest one of a connection may be sent again for the sake of
     /// a client that has left: only within the budget of the upstream.
-    pub(super) fn may_send_again(&mut self, index: ConnKey, pool: &Pool, cancelled: &Cancelled, cx: &Context) -> bool {
+    pub(super) fn may_send_again(
+        &mut self,
+        index: ConnKey,
+        pool: &Pool,
+        cancelled: &Cancelled,
+        cx: &Context,
+    ) -> bool {
         let conn = pool.conns.at(index);
         let upstream = usize::from(pool.servers[conn.server].upstream);
-        let sent = |entry: &&Entry| entry.start < conn.log.flushed() && !cancelled.is_unwanted(entry);
+        let sent =
+            |entry: &&Entry| entry.start < conn.log.flushed() && !cancelled.is_unwanted(entry);
         let behind = conn.entries.iter().skip(1).filter(sent).count() as u64;
         behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
     }
@@ -173,8 +185,12 @@ impl Groups {
         if counts {
             ask.tries = ask.tries.saturating_add(1);
             ask.traits = ask.traits.with(RequestFlags::ALONE, true);
-            ask.traits = ask.traits.with(RequestFlags::QUARANTINED, ask.tries > 1 && !cx.is_private(ask.upstream));
-            if u32::from(ask.tries) > cx.plan.upstreams[usize::from(ask.upstream)].retry.per_request_max {
+            ask.traits = ask
+                .traits
+                .with(RequestFlags::QUARANTINED, ask.tries > 1 && !cx.is_private(ask.upstream));
+            if u32::from(ask.tries)
+                > cx.plan.upstreams[usize::from(ask.upstream)].retry.per_request_max
+            {
                 return Err(Cause::RetriesExceeded);
             }
             if oldest && !self.groups[usize::from(ask.upstream)].budget.spend(cx.now_us) {

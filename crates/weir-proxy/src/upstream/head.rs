@@ -36,7 +36,9 @@ impl Upstreams {
     ) -> Reading {
         let from = self.pool.conn_id(index, cx);
         let conn = self.pool.conns.at_mut(index);
-        let Some(ask) = conn.entries.front().map(|entry| entry.ask) else { return Reading::Break(None) };
+        let Some(ask) = conn.entries.front().map(|entry| entry.ask) else {
+            return Reading::Break(None);
+        };
         if !fields.oddities().is_empty() {
             self.pool.pair(index).odd_answer(fields.oddities(), cx);
         }
@@ -46,19 +48,31 @@ impl Upstreams {
         }
         if head.status == 101 {
             let Upstreams { pool, groups, private, agenda, .. } = self;
-            let reading = on_switch(index, &ask, head, fields, input, pool, groups, private, agenda, to, cx);
+            let reading =
+                on_switch(index, &ask, head, fields, input, pool, groups, private, agenda, to, cx);
             self.work_off(cx);
             return reading;
         }
         if head.status >= 200 {
             let is_mismatch = self.pool.pair(index).is_mismatch(&ask, fields, input, cx);
-            let is_proven = !is_mismatch && cx.plan.upstreams[usize::from(ask.upstream)].echo.is_some();
+            let is_proven =
+                !is_mismatch && cx.plan.upstreams[usize::from(ask.upstream)].echo.is_some();
             if !is_proven && may_have_overtaken(index, head, &self.pool, &mut self.groups, cx) {
-                return Reading::Break(Some(on_doubt(index, Doubt::OvertakingError, &mut self.pool, cx)));
+                return Reading::Break(Some(on_doubt(
+                    index,
+                    Doubt::OvertakingError,
+                    &mut self.pool,
+                    cx,
+                )));
             }
             let pair = self.pool.pair(index);
             if is_mismatch {
-                return Reading::Break(Some(on_doubt(index, Doubt::EchoMismatch, &mut self.pool, cx)));
+                return Reading::Break(Some(on_doubt(
+                    index,
+                    Doubt::EchoMismatch,
+                    &mut self.pool,
+                    cx,
+                )));
             }
             let is_copy = || pair.conn.entries.front().is_some_and(|entry| entry.is_copy);
             if head.status >= pair.server.notable_from && !is_copy() {
@@ -90,7 +104,13 @@ impl Upstreams {
 /// oldest is sent again, alone: nothing can overtake it there. Not if the oldest may not be sent
 /// again, because nothing better is known then.
 #[inline]
-fn may_have_overtaken(index: ConnKey, head: &ReplyHead, pool: &Pool, groups: &mut Groups, cx: &Context) -> bool {
+fn may_have_overtaken(
+    index: ConnKey,
+    head: &ReplyHead,
+    pool: &Pool,
+    groups: &mut Groups,
+    cx: &Context,
+) -> bool {
     let conn = pool.conns.at(index);
     let may_be_anothers = head.status >= 400 && !head.persist && conn.is_followed_by_another();
     may_be_anothers && conn.entries.front().is_some_and(|oldest| groups.may_repeat(&oldest.ask, cx))
@@ -180,7 +200,11 @@ fn answer_head(
     cx: &mut Context,
 ) {
     let is_last = head.status == 101 || head.status >= 200;
-    let binding = if is_last { groups.view(pool, cx).binding(ask, pool.conns.at(from.index).server) } else { None };
+    let binding = if is_last {
+        groups.view(pool, cx).binding(ask, pool.conns.at(from.index).server)
+    } else {
+        None
+    };
     let binding = binding.as_deref().map(|value| [(&b"Set-Cookie"[..], value)]);
     let added = binding.as_ref().map_or(&[][..], |field| &field[..]);
     let head = AnswerHead {
@@ -220,12 +244,19 @@ impl Pair<'_> {
     /// Whether an interim response may be an earlier client's, where clients are kept apart: none
     /// has an identifier that shows it.
     fn may_be_late(&self, cx: &Context) -> bool {
-        self.server.keeps_apart() && cx.plan.upstreams[usize::from(self.server.upstream)].echo.is_none()
+        self.server.keeps_apart()
+            && cx.plan.upstreams[usize::from(self.server.upstream)].echo.is_none()
     }
 
     /// Whether a response doesn't carry back the identifier of its request.
     #[inline]
-    fn is_mismatch(&self, ask: &PendingRequest, fields: &Fields, input: &[u8], cx: &Context) -> bool {
+    fn is_mismatch(
+        &self,
+        ask: &PendingRequest,
+        fields: &Fields,
+        input: &[u8],
+        cx: &Context,
+    ) -> bool {
         let echo = &cx.plan.upstreams[usize::from(self.server.upstream)].echo;
         echo.as_ref().is_some_and(|name| fields.get(input, name.as_bytes()) != Some(&ask.echo[..]))
     }

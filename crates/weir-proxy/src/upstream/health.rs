@@ -54,7 +54,9 @@ impl fmt::Display for Codes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.first, self.last) {
             (first, last) if first == last => write!(f, "{first}"),
-            (first, last) if first % 100 == 0 && last == first + 99 => write!(f, "{}xx", first / 100),
+            (first, last) if first % 100 == 0 && last == first + 99 => {
+                write!(f, "{}xx", first / 100)
+            }
             (first, last) => write!(f, "{first}-{last}"),
         }
     }
@@ -110,7 +112,11 @@ impl Window {
 
     /// Counts one. True: with it the window is full, and starts again.
     pub fn note(&mut self, now_us: u64) -> bool {
-        while self.times.front().is_some_and(|time_us| now_us.saturating_sub(*time_us) >= self.window_us) {
+        while self
+            .times
+            .front()
+            .is_some_and(|time_us| now_us.saturating_sub(*time_us) >= self.window_us)
+        {
             self.times.pop_front();
         }
         self.times.push_back(now_us);
@@ -153,15 +159,24 @@ mod tests {
 
     #[test]
     fn codes_read_back() {
-        for (text, first, last) in [("503", 503, 503), ("5xx", 500, 599), ("200-399", 200, 399), ("100", 100, 100)] {
+        for (text, first, last) in
+            [("503", 503, 503), ("5xx", 500, 599), ("200-399", 200, 399), ("100", 100, 100)]
+        {
             let codes = Codes::parse(text).unwrap();
-            assert_eq!((codes.first, codes.last, codes.to_string()), (first, last, text.to_owned()));
+            assert_eq!(
+                (codes.first, codes.last, codes.to_string()),
+                (first, last, text.to_owned())
+            );
             assert!(
-                codes.contain(first) && codes.contain(last) && !codes.contain(first - 1) && !codes.contain(last + 1)
+                codes.contain(first)
+                    && codes.contain(last)
+                    && !codes.contain(first - 1)
+                    && !codes.contain(last + 1)
             );
         }
         for text in [
-            "", "5", "6xx", "0xx", "xx", "600", "099", "50", "5000", "399-200", "200-", "-200", "+20", "5xX", "2xx-3xx",
+            "", "5", "6xx", "0xx", "xx", "600", "099", "50", "5000", "399-200", "200-", "-200",
+            "+20", "5xX", "2xx-3xx",
         ] {
             assert_eq!(Codes::parse(text), None, "{text}");
         }
@@ -172,7 +187,10 @@ mod tests {
         for seed in 0..100 {
             for (trials, most_s) in [1, 2, 4, 8, 16, 30, 30].into_iter().enumerate() {
                 let pause_us = pause_us(trials as u32, seed);
-                assert!((most_s * 750_000..=most_s * 1_000_000).contains(&pause_us), "{trials}: {pause_us}");
+                assert!(
+                    (most_s * 750_000..=most_s * 1_000_000).contains(&pause_us),
+                    "{trials}: {pause_us}"
+                );
             }
             assert!(pause_us(u32::MAX, seed) <= PAUSE_MAX_US);
         }

@@ -96,7 +96,11 @@ mod tests {
         assert_eq!(limit.limit_us(0), Some(2 * SECOND));
         assert_eq!(limit.close_after_us(0), Some(1_800_000));
         assert_eq!(after(&[75 * SECOND; 3]).close_after_us(0), Some(74 * SECOND));
-        assert_eq!(after(&[2 * SECOND, 300_000, 2 * SECOND]).limit_us(0), None, "a restart is no limit");
+        assert_eq!(
+            after(&[2 * SECOND, 300_000, 2 * SECOND]).limit_us(0),
+            None,
+            "a restart is no limit"
+        );
         assert_eq!(after(&[50_000; 8]).limit_us(0), None, "that is no rest");
     }
 

@@ -80,7 +80,13 @@ pub(super) enum Next {
 impl Isolation {
     /// Returns an isolation for this many servers, without suspects.
     pub(super) fn new(servers: usize, hints: Arc<Hints>) -> Isolation {
-        Isolation { suspects: Suspects::new(servers), quarantines: Vec::new(), due_us: u64::MAX, is_away: false, hints }
+        Isolation {
+            suspects: Suspects::new(servers),
+            quarantines: Vec::new(),
+            due_us: u64::MAX,
+            is_away: false,
+            hints,
+        }
     }
 
     /// One more upstream, with this as its first server.
@@ -105,7 +111,9 @@ impl Isolation {
             return Verdict::Free;
         }
         let lines = [method, b" ", path, b" HTTP/1.1\r\nHost: ", host, b"\r\n"].concat();
-        if !poison::family(upstream as u16, &lines).is_some_and(|family| self.suspects.knows(&family)) {
+        if !poison::family(upstream as u16, &lines)
+            .is_some_and(|family| self.suspects.knows(&family))
+        {
             return Verdict::Free;
         }
         let mut bytes = Vec::new();
@@ -147,7 +155,8 @@ impl Isolation {
 
     /// Puts a request in line: it will be sent alone, and no other of the quarantine beside it.
     pub(super) fn enter(&mut self, mut ask: PendingRequest, bytes: Vec<u8>, cx: &Context) {
-        ask.traits = ask.traits.with(RequestFlags::ALONE, true).with(RequestFlags::QUARANTINED, true);
+        ask.traits =
+            ask.traits.with(RequestFlags::ALONE, true).with(RequestFlags::QUARANTINED, true);
         self.leave(&ask, cx);
         self.quarantines[usize::from(ask.upstream)].waiting.push_back(Waiting { ask, bytes });
         cx.counters.queue_waiting.add(1);
@@ -162,7 +171,13 @@ impl Isolation {
     /// A request moves to the connections of another worker: through its client's worker, which
     /// knows whether it is still wanted and where to cancel it, and chooses again among all servers
     /// but the previous one.
-    pub(super) fn send_on(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+    pub(super) fn send_on(
+        &mut self,
+        worker: u16,
+        ask: PendingRequest,
+        bytes: &[u8],
+        cx: &mut Context,
+    ) {
         if ask.id.worker != cx.worker {
             return self.send_home(ask, Fate::Unserved, bytes, cx);
         }
@@ -173,7 +188,13 @@ impl Isolation {
 
     /// A request returns to the worker of its client, which finds another place for it, and puts it
     /// in line there.
-    pub(super) fn send_home(&mut self, ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
+    pub(super) fn send_home(
+        &mut self,
+        ask: PendingRequest,
+        fate: Fate,
+        bytes: &[u8],
+        cx: &mut Context,
+    ) {
         self.leave(&ask, cx);
         let bytes = cx.write_to_post(ask.id.worker, bytes);
         cx.post(ask.id.worker, Mail::Again { ask, fate, bytes });
@@ -197,7 +218,9 @@ impl Isolation {
     fn leave_by_name(&mut self, id: ExchangeId, cx: &Context) {
         let mut running = self.quarantines.iter().map(|quarantine| quarantine.running);
         self.is_away = running.clone().flatten().any(|running| running.id != id);
-        if let Some(upstream) = running.position(|running| running.is_some_and(|running| running.id == id)) {
+        if let Some(upstream) =
+            running.position(|running| running.is_some_and(|running| running.id == id))
+        {
             self.end_turn(upstream, id, cx);
         }
     }
@@ -364,7 +387,9 @@ impl Isolation {
 
     fn acquit(&mut self, entry: &Entry, log: &RequestLog, cx: &mut Context) {
         let first = log.copy(entry.start, (entry.len as usize).min(TEXT_BYTES_MAX));
-        if !poison::family(entry.ask.upstream, &first).is_some_and(|family| self.suspects.knows(&family)) {
+        if !poison::family(entry.ask.upstream, &first)
+            .is_some_and(|family| self.suspects.knows(&family))
+        {
             return;
         }
         if let Some(key) = key_of(&entry.ask, &log.copy(entry.start, entry.len as usize), cx)
@@ -383,7 +408,13 @@ impl Isolation {
     // ---- other workers and operators ----
 
     /// Another worker's judgement of a key.
-    pub(crate) fn on_suspect(&mut self, key: &[u8], deaths: u8, refused_until_us: u64, cx: &Context) {
+    pub(crate) fn on_suspect(
+        &mut self,
+        key: &[u8],
+        deaths: u8,
+        refused_until_us: u64,
+        cx: &Context,
+    ) {
         self.suspects.learn(cx.now_us, key, deaths, refused_until_us);
     }
 

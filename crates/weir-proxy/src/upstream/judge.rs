@@ -95,7 +95,11 @@ impl Health {
         let rules = &cx.plan.upstreams[usize::from(machine.upstream)].failover;
         let symptom = rules.get(usize::from(rule)).map(|rule| rule.symptom);
         let lost = symptom == Some(Symptom::Lost);
-        Some(if lost { SuspensionCause::Losses { rule } } else { SuspensionCause::Answers { rule } })
+        Some(if lost {
+            SuspensionCause::Losses { rule }
+        } else {
+            SuspensionCause::Answers { rule }
+        })
     }
 
     /// A server is suspended: determines for how long at least, or until the first trial.
@@ -115,7 +119,8 @@ impl Health {
         judged.trials = relapses;
         let pause_us = pause_us(relapses, self.seed ^ u64::from(server.number()));
         judged.kept_out_until_us = if relapses > 0 { cx.now_us + pause_us } else { 0 };
-        self.hints.set_trial(server, if plan.health.is_some() { NEVER_US } else { cx.now_us + pause_us });
+        self.hints
+            .set_trial(server, if plan.health.is_some() { NEVER_US } else { cx.now_us + pause_us });
         cx.counters.suspensions.add(1);
         machine.stats.suspensions.add(1);
         Suspension { cause, since_us: cx.now_us }
@@ -140,13 +145,16 @@ impl Health {
 impl Judged {
     /// Nothing speaks against it, by the rules of its upstream.
     fn new(plan: &UpstreamPlan) -> Judged {
-        let windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
+        let windows =
+            plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
         Judged { windows, trials: 0, resumed_us: 0, kept_out_until_us: 0, prober: None }
     }
 
     /// How often a rule has now found the same server bad again soon after it was taken back.
     fn relapses(&self, cause: SuspensionCause, plan: &UpstreamPlan, now_us: u64) -> u32 {
-        let (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule }) = cause else { return 0 };
+        let (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule }) = cause else {
+            return 0;
+        };
         let window_us = plan.failover.get(usize::from(rule)).map_or(0, |rule| rule.window_us);
         let well_us = now_us.saturating_sub(self.resumed_us);
         let again = self.resumed_us > 0 && well_us < calm_us(self.trials, window_us);

@@ -80,7 +80,11 @@ impl KeepaliveLimit {
     pub(crate) fn on_survived(&mut self, answers: u64) {
         self.outlived = self.outlived.max(answers - 1);
         if answers >= self.limit {
-            *self = KeepaliveLimit { abrupt_us: self.abrupt_us, outlived: self.outlived, ..KeepaliveLimit::default() };
+            *self = KeepaliveLimit {
+                abrupt_us: self.abrupt_us,
+                outlived: self.outlived,
+                ..KeepaliveLimit::default()
+            };
         }
     }
 }

@@ -59,7 +59,8 @@ pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (
     pool.mark_late(index, cx);
     forget_given_up(index, pool, cx);
     let escapes = pool.servers[server].learned.usual.moves();
-    let leaves = escapes && pool.conns.at(index).entries.iter().skip(1).any(|entry| entry.is_movable());
+    let leaves =
+        escapes && pool.conns.at(index).entries.iter().skip(1).any(|entry| entry.is_movable());
     if leaves {
         pool.arm_late(index, cx.now_us + again_us, cx);
     }
@@ -68,7 +69,12 @@ pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (
 
 /// The time of [`Pool::watch_queue`] is up: whether requests that wait for the server move
 /// elsewhere.
-pub(super) fn check_queue(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
+pub(super) fn check_queue(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &Groups,
+    cx: &mut Context,
+) -> Then {
     let conn = pool.conns.at(index);
     if conn.state() != ConnState::Ready || !conn.reply.large && !conn.wait.late {
         return Then::Nothing;
@@ -93,12 +99,16 @@ pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx:
     let endless = conn.reply.begun && cx.now_us >= conn.reply.begun_us + ENDLESS_US;
     let usual = &mut pool.servers[server].learned.usual;
     // A request bound to a server that takes nothing more waits where it is.
-    let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
+    let stays = |ask: &PendingRequest| {
+        binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask)
+    };
     let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
     let mut moved = conn.take_behind(leaves);
     for (ask, _) in &mut moved {
-        ask.traits =
-            ask.traits.with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED)).with(RequestFlags::MOVED, true);
+        ask.traits = ask
+            .traits
+            .with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED))
+            .with(RequestFlags::MOVED, true);
     }
     let count = moved.len() as u64;
     cx.counters.escapes.add(count);
@@ -127,7 +137,9 @@ impl View<'_> {
             return false;
         }
         let mut group = self.groups[usize::from(machine.upstream)].servers.iter();
-        group.any(|other| other != server && self.servers[other].has_room() && !self.is_backup(other))
+        group.any(|other| {
+            other != server && self.servers[other].has_room() && !self.is_backup(other)
+        })
     }
 }
 

@@ -31,7 +31,8 @@ const LOOK_US: u64 = 250_000;
 pub(super) fn watch_left(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
     let conn = pool.conns.at(index);
     if conn.wait.left_us == u64::MAX
-        && let Some(front) = conn.entries.front().filter(|front| conn.is_ready() && !front.is_wanted())
+        && let Some(front) =
+            conn.entries.front().filter(|front| conn.is_ready() && !front.is_wanted())
     {
         // A request that has moved away from behind a late response has its own turn here soon.
         let patience_us = match front.moved {
@@ -63,7 +64,8 @@ pub(super) fn check_left(
     }
     let flushed = conn.log.flushed();
     let doubled = conn.entries.front().filter(|front| !front.is_wanted())?.doubled;
-    let is_followed = conn.entries.iter().skip(1).any(|entry| entry.is_wanted() && entry.start < flushed);
+    let is_followed =
+        conn.entries.iter().skip(1).any(|entry| entry.is_wanted() && entry.start < flushed);
     if is_followed {
         let late_us = pool.servers[conn.server].learned.usual.late_us().min(LATE_US_MAX);
         let late_at_us = conn.next_since_us().saturating_add(late_us);
@@ -81,7 +83,8 @@ pub(super) fn check_left(
 /// The next response of a connection is late, and may have no end: cancelled requests behind it are
 /// forgotten, so that a client can't use up its streams on responses that don't come.
 pub(super) fn forget_given_up(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
-    for entry in pool.conns.at_mut(index).entries.iter_mut().skip(1).filter(|entry| entry.given_up) {
+    for entry in pool.conns.at_mut(index).entries.iter_mut().skip(1).filter(|entry| entry.given_up)
+    {
         (entry.cancelled, entry.given_up) = (true, false);
         cx.post(entry.ask.id.worker, Mail::Withdrawn { id: entry.ask.id });
     }

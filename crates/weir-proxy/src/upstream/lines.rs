@@ -130,7 +130,9 @@ impl Lines {
         let received_us = |line: &Queue| line.front().map(|waiting| waiting.ask.received_us);
         match (received_us(&self.shared), received_us(&self.alone)) {
             (None, None) => None,
-            (shared_us, alone_us) => Some(shared_us.is_none_or(|shared_us| alone_us.is_some_and(|us| us <= shared_us))),
+            (shared_us, alone_us) => {
+                Some(shared_us.is_none_or(|shared_us| alone_us.is_some_and(|us| us <= shared_us)))
+            }
         }
     }
 }
@@ -145,7 +147,11 @@ mod tests {
     use crate::upstream::queue::tests::request;
 
     fn waiting(index: u32, traits: RequestFlags) -> Waiting {
-        request(ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 }, traits, index.into())
+        request(
+            ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 },
+            traits,
+            index.into(),
+        )
     }
 
     fn indexes(queue: &Lines) -> Vec<u32> {
@@ -166,7 +172,10 @@ mod tests {
         assert_eq!(queue.line_mut(false).remove(0).expect("it is there").ask.id.index.number(), 0);
         assert_eq!(queue.oldest(), Some(true), "1 is older than 2");
         let id = |index| ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 };
-        assert!(queue.line_mut(true).cancel(id(1)).is_some() && queue.line_mut(true).cancel(id(1)).is_none());
+        assert!(
+            queue.line_mut(true).cancel(id(1)).is_some()
+                && queue.line_mut(true).cancel(id(1)).is_none()
+        );
         queue.retain(|waiting| waiting.ask.id.index.number() != 2);
         assert_eq!((indexes(&queue), queue.len()), (vec![4, 3], 2));
         assert_eq!(queue.take_all().len(), 2);
@@ -180,7 +189,10 @@ mod tests {
         let mut queue = Lines::default();
         queue.push_back(waiting(9, RequestFlags::PIPELINABLE));
         (0..5).for_each(|index| queue.park(waiting(index, RequestFlags::PIPELINABLE)));
-        assert_eq!((queue.len(), queue.unparked(), indexes(&queue), queue.all().count()), (6, 1, vec![9], 6));
+        assert_eq!(
+            (queue.len(), queue.unparked(), indexes(&queue), queue.all().count()),
+            (6, 1, vec![9], 6)
+        );
         let id = |index| ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 };
         assert_eq!(queue.queues().filter_map(|queue| queue.cancel(id(1))).count(), 1);
         assert!(!queue.unpark(ClientName::default(), 2));

@@ -9,7 +9,9 @@ use crate::cause::Cause;
 use crate::context::Context;
 use crate::cross::mail::{Cancellation, Flow};
 use crate::cross::retry_copy::RetryCopy;
-use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest, RequestFlags};
+use crate::request::pending_request::{
+    ClientName, ConnId, ExchangeId, PendingRequest, RequestFlags,
+};
 use crate::upstream::connection::ConnState;
 
 impl Upstreams {
@@ -24,7 +26,8 @@ impl Upstreams {
         let conns: Vec<ConnKey> = self.pool.conns.keys().collect();
         let mut unfinished: Vec<(ExchangeId, ClientName)> = Vec::new();
         for index in conns {
-            let name = ConnId { worker: cx.worker, index, generation: self.pool.conns.generation(index) };
+            let name =
+                ConnId { worker: cx.worker, index, generation: self.pool.conns.generation(index) };
             let conn = self.pool.conns.at_mut(index);
             if conn.state() == ConnState::Tunnel {
                 if conn.tunnel.peer.is_some_and(|peer| peer.worker == worker) {
@@ -34,7 +37,11 @@ impl Upstreams {
                 continue;
             }
             conn.out.body_paused = conn.out.body_paused.filter(|id| id.worker != worker);
-            for entry in conn.entries.iter_mut().filter(|entry| entry.ask.id.worker == worker && !entry.cancelled) {
+            for entry in conn
+                .entries
+                .iter_mut()
+                .filter(|entry| entry.ask.id.worker == worker && !entry.cancelled)
+            {
                 if entry.ask.traits.has(RequestFlags::STREAMING) {
                     unfinished.push((entry.ask.id, entry.ask.client));
                 } else {
@@ -48,7 +55,11 @@ impl Upstreams {
             }
         }
         for (id, client) in unfinished {
-            self.cancel_here(id, Cancellation::Any { hard: true, client, conn: None, begun: false }, cx);
+            self.cancel_here(
+                id,
+                Cancellation::Any { hard: true, client, conn: None, begun: false },
+                cx,
+            );
         }
     }
 
@@ -62,7 +73,11 @@ impl Upstreams {
 
     /// Decides on a request of a client here that was there: it is sent again, or it gets no
     /// response.
-    pub(crate) fn judge_lost(&mut self, kept: RetryCopy, cx: &mut Context) -> Result<(PendingRequest, Vec<u8>), Cause> {
+    pub(crate) fn judge_lost(
+        &mut self,
+        kept: RetryCopy,
+        cx: &mut Context,
+    ) -> Result<(PendingRequest, Vec<u8>), Cause> {
         let RetryCopy { mut ask, bytes } = kept;
         self.isolation.leave(&ask, cx);
         if ask.traits.has(RequestFlags::WRECKED) {
@@ -74,7 +89,11 @@ impl Upstreams {
     }
 
     /// Places them, so that the oldest is first in line.
-    pub(crate) fn ask_again(&mut self, mut again: Vec<(PendingRequest, Vec<u8>)>, cx: &mut Context) {
+    pub(crate) fn ask_again(
+        &mut self,
+        mut again: Vec<(PendingRequest, Vec<u8>)>,
+        cx: &mut Context,
+    ) {
         again.sort_by_key(|(ask, _)| ask.serial);
         for (ask, bytes) in again.into_iter().rev() {
             self.placing().place_again(ask, bytes, cx);

@@ -50,7 +50,8 @@ impl Server {
         load.answers += 1;
         load.busy_us += took_us.min(TOOK_US_MAX);
         if load.answers >= ANSWERS || now_us >= load.told_us + TOLD_US {
-            let (answers, busy_us) = (std::mem::take(&mut load.answers), std::mem::take(&mut load.busy_us));
+            let (answers, busy_us) =
+                (std::mem::take(&mut load.answers), std::mem::take(&mut load.busy_us));
             load.told_us = now_us;
             load.limit.on_answers(answers, busy_us, now_us, bounds);
         }
@@ -65,7 +66,10 @@ impl Server {
     #[inline]
     pub(crate) fn limit(&self) -> u32 {
         match self.learns_limit() {
-            true => self.limits.part_of(self.learned.load.limit.get(self.limits.bounds())).min(self.limits.all),
+            true => self
+                .limits
+                .part_of(self.learned.load.limit.get(self.limits.bounds()))
+                .min(self.limits.all),
             false => self.limits.all,
         }
     }

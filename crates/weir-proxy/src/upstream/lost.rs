@@ -70,7 +70,8 @@ impl Loss {
             // Twice the reason for the end is hardly chance.
             ask.passed += u8::from(oldest && matches!(self, Loss::Orderly | Loss::Closed));
             ask.traits = ask.traits.with(RequestFlags::ALONE, oldest && self == Loss::Closed);
-            Ok(ask.passed > PASSED_MAX || !matches!(self, Loss::Orderly | Loss::Closed | Loss::Ours))
+            Ok(ask.passed > PASSED_MAX
+                || !matches!(self, Loss::Orderly | Loss::Closed | Loss::Ours))
         }
     }
 }
@@ -118,11 +119,17 @@ pub(super) struct Lost {
 
 impl Lost {
     /// Takes what a connection has, and notes on it that it ends.
-    pub(super) fn take(conn: &mut UpstreamConn, server: &mut Server, ending: Ending, cx: &Context) -> Lost {
+    pub(super) fn take(
+        conn: &mut UpstreamConn,
+        server: &mut Server,
+        ending: Ending,
+        cx: &Context,
+    ) -> Lost {
         let now_us = cx.now_us;
         let Ending { loss, why } = ending;
         // What weir itself ends, for one client, is no failure of its server.
-        let young = conn.history.answers == 0 && now_us.saturating_sub(conn.contact.connected_us) < FRUITLESS_US;
+        let young = conn.history.answers == 0
+            && now_us.saturating_sub(conn.contact.connected_us) < FRUITLESS_US;
         let fruitless = young && loss != Loss::Ours;
         conn.contact.note_close(why);
         if !fruitless {
@@ -143,7 +150,10 @@ impl Lost {
             rest_us,
             abrupt: behind_answer && pooled && (!conn.entries.is_empty() || rest_us < ABRUPT_US),
             sudden: pooled && unsaid && !conn.wait.rehearses,
-            pipelined: by_server && was_ready && conn.rest.since_sync > 0 && !conn.entries.is_empty(),
+            pipelined: by_server
+                && was_ready
+                && conn.rest.since_sync > 0
+                && !conn.entries.is_empty(),
             rested: conn.history.rested,
             connected_us: conn.contact.connected_us,
             answers: conn.history.answers,
@@ -228,7 +238,8 @@ impl Lost {
     /// Whether it brought nothing, nor has anything else of its server lately: whatever accepts there may be no server.
     fn is_barren(&self, pool: &Pool, cx: &Context) -> bool {
         let is_useful = |index: &ConnKey| pool.conns.at(*index).history.answers > 0;
-        let is_useless = self.answers == 0 && !self.begun && matches!(self.loss, Loss::Died | Loss::Closed);
+        let is_useless =
+            self.answers == 0 && !self.begun && matches!(self.loss, Loss::Died | Loss::Closed);
         is_useless
             && cx.now_us >= pool.hints.awaited_until_us(self.server)
             && !pool.servers[self.server].conns.iter().any(is_useful)
@@ -252,13 +263,16 @@ impl Lost {
     ) -> Vec<(PendingRequest, Vec<u8>)> {
         let may_be_death = matches!(self.loss, Loss::Died | Loss::Closed) && self.pooled;
         let front_us = self.front_us.filter(|_| may_be_death);
-        let crash = front_us.and_then(|us| isolation.crash_of(self.server, self.connected_us, us, cx));
+        let crash =
+            front_us.and_then(|us| isolation.crash_of(self.server, self.connected_us, us, cx));
         let mut again = Vec::new();
         for (position, entry) in std::mem::take(&mut self.entries).into_iter().enumerate() {
             let oldest = position == 0;
-            let accused = !self.is_unsent(&entry) && !entry.is_copy && (self.loss == Loss::Died || oldest);
-            let refused =
-                crash.is_some_and(|crash| accused && isolation.accuse(crash, self.rested, &entry, &self.log, cx));
+            let accused =
+                !self.is_unsent(&entry) && !entry.is_copy && (self.loss == Loss::Died || oldest);
+            let refused = crash.is_some_and(|crash| {
+                accused && isolation.accuse(crash, self.rested, &entry, &self.log, cx)
+            });
             if entry.ask.traits.has(RequestFlags::QUARANTINED) {
                 isolation.on_lost(&entry.ask, accused, cx);
             }
@@ -289,7 +303,8 @@ impl Lost {
         ask.barren = ask.barren.saturating_add(u8::from(is_barren));
         // Whether its client has seen some of the answer that broke off, and is closed for that with all that it asked behind it, is for
         // that client's side to find out.
-        let is_unclear = self.begun && (oldest || ask.client == self.client && ask.id.worker == cx.worker);
+        let is_unclear =
+            self.begun && (oldest || ask.client == self.client && ask.id.worker == cx.worker);
         let is_streaming = ask.traits.has(RequestFlags::STREAMING);
         let fate = match self.loss.verdict(&mut ask, oldest, unsent) {
             Ok(_) if refused => Fate::Hopeless(Cause::Suspect),
@@ -299,7 +314,9 @@ impl Lost {
             }
             // The rest of its body could not follow it there.
             Ok(_) if is_unclear && is_streaming && !unsent => Fate::Hopeless(Cause::Lost),
-            Ok(counts) => Fate::Lost(Repetition { counts, unsent, oldest, ours: self.loss == Loss::Ours }),
+            Ok(counts) => {
+                Fate::Lost(Repetition { counts, unsent, oldest, ours: self.loss == Loss::Ours })
+            }
             Err(cause) => Fate::Hopeless(cause),
         };
         if is_unclear && (!is_streaming || matches!(fate, Fate::Hopeless(_))) {

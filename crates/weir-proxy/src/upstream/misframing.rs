@@ -113,11 +113,14 @@ fn head_len(text: &[u8]) -> Result<Option<usize>, usize> {
     loop {
         let Some(len) = memchr(b'\n', &text[at..]) else { return Ok(None) };
         let line = &text[at..at + len];
-        let Some((b'\r', line)) = line.split_last() else { return Err((at + len).max(BEGINNING.len())) };
+        let Some((b'\r', line)) = line.split_last() else {
+            return Err((at + len).max(BEGINNING.len()));
+        };
         if line.is_empty() {
             return Ok(Some(at + len + 1));
         }
-        let named = memchr(b':', line).is_some_and(|colon| colon > 0 && line[..colon].iter().all(u8::is_ascii_graphic));
+        let named = memchr(b':', line)
+            .is_some_and(|colon| colon > 0 && line[..colon].iter().all(u8::is_ascii_graphic));
         if at > 0 && !named {
             return Err(at);
         }
@@ -157,7 +160,8 @@ impl Print {
     }
 
     fn add(&mut self, name: &[u8], value: &[u8]) {
-        const COMMON: [&[u8]; 4] = [b"content-length", b"content-type", b"connection", b"transfer-encoding"];
+        const COMMON: [&[u8]; 4] =
+            [b"content-length", b"content-type", b"connection", b"transfer-encoding"];
         self.names = mix(mix(self.names, name), b":");
         self.telling |= !COMMON.iter().any(|common| name.eq_ignore_ascii_case(common));
         if name.eq_ignore_ascii_case(b"date") {
@@ -189,7 +193,9 @@ const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a without regard to case.
 fn mix(hash: u64, text: &[u8]) -> u64 {
-    text.iter().fold(hash, |hash, byte| (hash ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3))
+    text.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -208,9 +214,13 @@ mod tests {
 
     #[test]
     fn heads_are_found() {
-        for (before, behind) in
-            [("", ""), ("abc", "ok"), ("HTTP/1.1 200 OK\r\n", "x"), ("HTTP/1.HTTP/1.1 20", ""), ("A: b\r\n", "")]
-        {
+        for (before, behind) in [
+            ("", ""),
+            ("abc", "ok"),
+            ("HTTP/1.1 200 OK\r\n", "x"),
+            ("HTTP/1.HTTP/1.1 20", ""),
+            ("A: b\r\n", ""),
+        ] {
             let text = [before.as_bytes(), HEAD, behind.as_bytes()].concat();
             let Quote::Whole(found) = next_quote(&text, 0) else { panic!("{before}") };
             assert_eq!(found.end, before.len() + HEAD.len(), "{before}");
@@ -256,7 +266,8 @@ mod tests {
             assert_eq!(judge(held, b""), Verdict::Unknown, "{cut}");
             for more in 1..rest.len() {
                 let blank = rest[..more].iter().all(|byte| matches!(byte, b'\r' | b'\n'));
-                let expected = if blank && cut + more < HEAD.len() { Verdict::Unknown } else { Verdict::Head };
+                let expected =
+                    if blank && cut + more < HEAD.len() { Verdict::Unknown } else { Verdict::Head };
                 assert_eq!(judge(held, &rest[..more]), expected, "{cut} {more}");
             }
             for next in [HEAD, b"\r\nHTTP/1.0 404 \r\n\r\n"] {
@@ -297,16 +308,25 @@ mod tests {
     #[test]
     fn what_is_like_an_answer_of_this_moment() {
         let head = |date: &str, more: &str| {
-            let date = if date.is_empty() { String::new() } else { format!("Date: Sun, 06 Nov 1994 {date} GMT\r\n") };
+            let date = if date.is_empty() {
+                String::new()
+            } else {
+                format!("Date: Sun, 06 Nov 1994 {date} GMT\r\n")
+            };
             Print::of(format!("HTTP/1.1 200 OK\r\n{date}{more}\r\n").as_bytes())
         };
         let own = head("08:49:37", "Server: s\r\nX: y\r\n");
         let like = |other: Print, age_s, now_s| own.is_like(&other, age_s, now_s, true);
         assert!(
-            like(head("08:49:37", ""), 0, 0) && like(head("08:49:42", ""), 0, 0) && like(head("08:51:37", ""), 120, 0)
+            like(head("08:49:37", ""), 0, 0)
+                && like(head("08:49:42", ""), 0, 0)
+                && like(head("08:51:37", ""), 120, 0)
         );
         assert!(like(head("09:00:00", ""), 0, THEN_S + 623));
-        assert!(!like(head("08:49:43", ""), 0, 0) && !like(head("07:49:37", "Server: s\r\nX: y\r\n"), 0, THEN_S));
+        assert!(
+            !like(head("08:49:43", ""), 0, 0)
+                && !like(head("07:49:37", "Server: s\r\nX: y\r\n"), 0, THEN_S)
+        );
         assert!(!like(head("", "Server: s\r\nX: y\r\n"), 0, THEN_S));
         let dateless = head("", "Server: s\r\nX: y\r\n");
         assert!(dateless.is_like(&head("", "server:s\r\n"), 0, THEN_S, true), "the same server");
@@ -314,7 +334,10 @@ mod tests {
         assert!(!dateless.is_like(&head("", "server:s\r\n"), 0, THEN_S, false));
         assert!(dateless.is_like(&head("08:49:40", ""), 0, THEN_S, false));
         let plain = head("", "Content-Length: 2\r\nX-Nonce: a\r\n");
-        assert!(plain.is_like(&head("", "content-length: 9\r\nx-nonce: b\r\n"), 0, 0, true), "the same fields");
+        assert!(
+            plain.is_like(&head("", "content-length: 9\r\nx-nonce: b\r\n"), 0, 0, true),
+            "the same fields"
+        );
         assert!(!plain.is_like(&head("", "X-Nonce: b\r\nContent-Length: 9\r\n"), 0, 0, true));
         let bare = head("", "Content-Length: 2\r\n");
         assert!(

@@ -30,7 +30,11 @@ impl Upstreams {
         let scouted = std::mem::take(&mut conn.gate.locating);
         server.positions.locate(conn.position, near);
         let costs = conn.rest.syncing && conn.history.answers >= FAR_ANSWERS_MIN;
-        if near == Some(false) && conn.entries.is_empty() && (scouted || costs) && server.may_try_nearer(scouted) {
+        if near == Some(false)
+            && conn.entries.is_empty()
+            && (scouted || costs)
+            && server.may_try_nearer(scouted)
+        {
             return self.end(index, Ending::ours(UpstreamEnd::Far), cx);
         }
         if near == Some(true) && !conn.rest.syncing {
@@ -50,7 +54,8 @@ impl Pool {
         let conn = self.conns.at_mut(index);
         if let Some(socket) = conn.socket {
             let server = &self.servers[conn.server];
-            conn.gate.locating = server.scouts() && conn.history.answers == 1 && conn.entries.is_empty();
+            conn.gate.locating =
+                server.scouts() && conn.history.answers == 1 && conn.entries.is_empty();
             let token = self.conn_token(index);
             cx.actions.push_back(Action::LocateUpstream { token, socket });
         }

@@ -75,7 +75,9 @@ fn close_idle(server: ServerIndex, pool: &mut Pool, agenda: &mut Agenda, cx: &mu
             ConnState::Ready if pool.conns.at(index).entries.is_empty() => {
                 agenda.end(index, Ending::ours(UpstreamEnd::Disabled), pool);
             }
-            ConnState::Connecting { .. } | ConnState::Down { .. } => pool.disconnect(index, false, cx),
+            ConnState::Connecting { .. } | ConnState::Down { .. } => {
+                pool.disconnect(index, false, cx)
+            }
             ConnState::Ready | ConnState::Tunnel => {}
         }
     }
@@ -90,7 +92,9 @@ impl Pool {
     /// Returns the number of requests that wait for a server or are in flight to it on this
     /// worker's connections: 0 on all workers, and a server that is draining is empty.
     pub(crate) fn load(&self, server: u32) -> usize {
-        let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
+        let requests = |machine: &crate::upstream::server::Server| {
+            machine.inflight as usize + machine.waiting.len()
+        };
         self.servers.get(ServerIndex::new(server)).map_or(0, requests)
     }
 

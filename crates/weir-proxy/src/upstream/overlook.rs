@@ -106,9 +106,14 @@ mod tests {
     #[test]
     fn four_in_a_row_are_proof() {
         let mut detector = OverlookDetector::default();
-        let found: Vec<_> = (1..=12).filter(|n| detector.on_answer(20_000, n * APART_US, 300)).collect();
+        let found: Vec<_> =
+            (1..=12).filter(|n| detector.on_answer(20_000, n * APART_US, 300)).collect();
         assert_eq!(found, [4, 8, 12]);
-        assert!(!(13..100).any(|n| detector.on_answer(20_000, n * APART_US, if n % 4 == 3 { 5_001 } else { 5_000 })));
+        assert!(!(13..100).any(|n| detector.on_answer(
+            20_000,
+            n * APART_US,
+            if n % 4 == 3 { 5_001 } else { 5_000 }
+        )));
     }
 
     #[test]
@@ -137,7 +142,10 @@ mod tests {
             detector.on_answer(20_000, 0, 1_000_000);
             patience.push(detector.patience_us(20_000));
         }
-        assert_eq!(patience, [100_000, 200_000, 400_000, 800_000, 1_600_000, 2_000_000, 2_000_000, 2_000_000]);
+        assert_eq!(
+            patience,
+            [100_000, 200_000, 400_000, 800_000, 1_600_000, 2_000_000, 2_000_000, 2_000_000]
+        );
         detector.on_answer(20_000, 0, 1_000);
         assert_eq!(detector.patience_us(20_000), 100_000);
         // Eight times what is usual, also where that is long.

@@ -79,7 +79,9 @@ fn nudge(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &Context) -> 
     let server = &pool.servers[conn.server];
     let queue_size = cx.plan.upstreams[usize::from(server.upstream)].queue_size as usize;
     let fits = conn.entries.len() < queue_size && !server.is_full();
-    let Some(front) = conn.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
+    let Some(front) = conn.entries.front_mut().filter(|front| fits && front.is_movable()) else {
+        return false;
+    };
     front.doubled = true;
     let (ask, start, len) = (front.ask, front.start, front.len as usize);
     let (again, bytes) = (conn.log.end(), conn.log.copy(start, len));

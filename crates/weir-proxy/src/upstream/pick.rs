@@ -59,14 +59,18 @@ impl View<'_> {
         // Two at least have answered.
         conns().filter(|conn| conn.is_ready() && conn.history.answers > 0).nth(1)?;
         let resting = machine.positions.resting().map(|position| machine.conns[position]);
-        let (until_us, index) = resting.map(|index| (self.conns.at(index).rest.until_us, index)).min()?;
+        let (until_us, index) =
+            resting.map(|index| (self.conns.at(index).rest.until_us, index)).min()?;
         Some((index, until_us))
     }
 
     /// Of the idle connections, returns the one that has been empty for longest.
     fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
         let machine = &self.servers[server];
-        machine.positions.resting().min_by_key(|position| self.conns.at(machine.conns[*position]).history.answered_us)
+        machine
+            .positions
+            .resting()
+            .min_by_key(|position| self.conns.at(machine.conns[*position]).history.answered_us)
     }
 
     /// Returns an idle connection for a request that must be sent alone, `first` if that is good. A
@@ -74,7 +78,8 @@ impl View<'_> {
     /// one of those is replaced.
     fn pick_fresh(&self, server: ServerIndex, ask: &PendingRequest, first: usize) -> Pick {
         let machine = &self.servers[server];
-        let idle = (0..machine.conns.len()).filter(|position| machine.positions.is_empty_at(*position));
+        let idle =
+            (0..machine.conns.len()).filter(|position| machine.positions.is_empty_at(*position));
         let mut all = [first].into_iter().chain(idle);
         match all.find(|position| self.is_fresh(machine.conns[*position], ask)) {
             Some(position) => Pick::At(position),
@@ -86,9 +91,15 @@ impl View<'_> {
 
     /// Returns an idle connection for a request in quarantine: one that has been idle for a while,
     /// and for a suspect no other, so that its end is evidence.
-    pub(super) fn pick_quarantined(&self, server: ServerIndex, ask: &PendingRequest, suspect: bool) -> Option<usize> {
+    pub(super) fn pick_quarantined(
+        &self,
+        server: ServerIndex,
+        ask: &PendingRequest,
+        suspect: bool,
+    ) -> Option<usize> {
         let machine = &self.servers[server];
-        let rested = |position: &usize| self.conns.at(machine.conns[*position]).is_rested(self.cx.now_us);
+        let rested =
+            |position: &usize| self.conns.at(machine.conns[*position]).is_rested(self.cx.now_us);
         let fresh = |position: &usize| self.is_fresh(machine.conns[*position], ask);
         let all = 0..machine.conns.len();
         let mut idle = all.filter(|position| machine.positions.is_idle(*position)).filter(fresh);
@@ -107,7 +118,9 @@ impl View<'_> {
         // This server recently ended a connection behind a response without notice.
         let abrupt = machine.learned.keepalive_limit.is_abrupt(self.cx.now_us);
         let lives = conn.history.answers == 0
-            || !abrupt && (rest_us >= ABRUPT_US || machine.learned.keepalive_limit.is_outlived(conn.history.answers));
+            || !abrupt
+                && (rest_us >= ABRUPT_US
+                    || machine.learned.keepalive_limit.is_outlived(conn.history.answers));
         lives && machine.learned.idle_limit.is_fresh(self.cx.now_us, rest_us)
     }
 }

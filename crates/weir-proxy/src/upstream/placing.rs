@@ -97,7 +97,11 @@ impl Placing<'_> {
         let group = &self.groups[usize::from(ask.upstream)];
         let any = (ask.serial % group.servers.len() as u64) as u16;
         ask.server = if ask.bound == NOBODY { any } else { ask.bound };
-        if self.isolation.is_full(ask.upstream) { Place::Refused(Cause::QueueFull) } else { Place::Quarantine }
+        if self.isolation.is_full(ask.upstream) {
+            Place::Refused(Cause::QueueFull)
+        } else {
+            Place::Quarantine
+        }
     }
 
     /// The client's own connection for a request, if it has one that is good for it.
@@ -112,7 +116,9 @@ impl Placing<'_> {
         // A session that is bound elsewhere is served there: its new connection replaces this
         // connection.
         let bound_here = ask.bound == NOBODY || ask.bound == machine.index;
-        if !bound_here && (ask.traits.has(RequestFlags::BOUND) || self.view(cx).is_bound_usable(ask)) {
+        if !bound_here
+            && (ask.traits.has(RequestFlags::BOUND) || self.view(cx).is_bound_usable(ask))
+        {
             return None;
         }
         ask.server = machine.index;
@@ -128,7 +134,9 @@ impl Placing<'_> {
             ..*ask
         };
         let mut from = 0;
-        while let Ok(chosen) = self.view(cx).choose(&trial, Purpose::Trial { from }, None, &mut Vec::new()) {
+        while let Ok(chosen) =
+            self.view(cx).choose(&trial, Purpose::Trial { from }, None, &mut Vec::new())
+        {
             let server = self.groups[usize::from(ask.upstream)].server(chosen.server);
             from = chosen.server + 1;
             let place = self.trial_place(server, chosen.way, &trial, cx);
@@ -173,7 +181,13 @@ impl Placing<'_> {
 
     /// Returns where at a server a request is put that gets there by this way.
     #[inline]
-    fn place_at(&mut self, server: ServerIndex, way: Way, ask: &PendingRequest, cx: &mut Context) -> Place {
+    fn place_at(
+        &mut self,
+        server: ServerIndex,
+        way: Way,
+        ask: &PendingRequest,
+        cx: &mut Context,
+    ) -> Place {
         match way {
             Way::Here => self.place_here(server, ask, cx),
             Way::Private => Place::Private(server),
@@ -186,7 +200,12 @@ impl Placing<'_> {
 
     /// A request that came by mail is put onto this worker's own connections to a server, or
     /// nowhere.
-    pub(super) fn place_mailed(&mut self, server: ServerIndex, ask: &mut PendingRequest, cx: &mut Context) -> Place {
+    pub(super) fn place_mailed(
+        &mut self,
+        server: ServerIndex,
+        ask: &mut PendingRequest,
+        cx: &mut Context,
+    ) -> Place {
         self.pool.servers[server].set_apart(ask);
         match self.view(cx).way(server, ask) {
             Some(way) => self.place_at(server, way, ask, cx),
@@ -211,8 +230,15 @@ impl Placing<'_> {
 
     /// In the queue of a server, if it may come up.
     #[inline]
-    pub(super) fn place_in_line(&self, server: ServerIndex, ask: &PendingRequest, cx: &Context) -> Place {
-        if self.pool.servers[server].ready == 0 && !self.view(cx).may_come_up_for(server, ask.received_us) {
+    pub(super) fn place_in_line(
+        &self,
+        server: ServerIndex,
+        ask: &PendingRequest,
+        cx: &Context,
+    ) -> Place {
+        if self.pool.servers[server].ready == 0
+            && !self.view(cx).may_come_up_for(server, ask.received_us)
+        {
             return Place::Refused(self.view(cx).refusal(ask));
         }
         Place::Queue(server)
@@ -252,19 +278,30 @@ impl Placing<'_> {
         }
         let picked = self.pick(server, ask, cx);
         // The connection that replaces a stale one is waited for.
-        if picked.is_none() && alone && !self.agenda.has_ends() { self.pick_kept(server, ask, cx) } else { picked }
+        if picked.is_none() && alone && !self.agenda.has_ends() {
+            self.pick_kept(server, ask, cx)
+        } else {
+            picked
+        }
     }
 
     /// Returns the position of the connection that takes this request now, if any does; the
     /// necessary preparations are made, or noted.
     #[inline]
-    pub(super) fn pick(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
+    pub(super) fn pick(
+        &mut self,
+        server: ServerIndex,
+        ask: &PendingRequest,
+        cx: &mut Context,
+    ) -> Option<usize> {
         loop {
             match self.view(cx).pick(server, ask) {
                 Pick::At(position) => return Some(position),
                 Pick::Late(index) => self.pool.mark_late(index, cx),
                 Pick::Rests(index, until_us) => {
-                    if std::mem::replace(&mut self.pool.servers[server].rested_due_us, until_us) != until_us {
+                    if std::mem::replace(&mut self.pool.servers[server].rested_due_us, until_us)
+                        != until_us
+                    {
                         self.pool.arm_conn(index, until_us, cx);
                     }
                     return None;
@@ -281,7 +318,12 @@ impl Placing<'_> {
     /// Returns the connection for the request in quarantine that waits at a place in a server's
     /// line. For a suspect an existing one is replaced if need be. None: one is kept for it until
     /// it is good.
-    fn pick_quarantined(&mut self, server: ServerIndex, at: usize, cx: &mut Context) -> Option<usize> {
+    fn pick_quarantined(
+        &mut self,
+        server: ServerIndex,
+        at: usize,
+        cx: &mut Context,
+    ) -> Option<usize> {
         let Waiting { ask, bytes } = self.pool.servers[server].waiting.line(true).get(at)?;
         let (ask, suspect) = (*ask, self.isolation.verdict(ask, bytes, cx) != Verdict::Free);
         let found = self.view(cx).pick_quarantined(server, &ask, suspect);
@@ -290,7 +332,12 @@ impl Placing<'_> {
 
     /// The connection that is kept for a request that must be sent alone and can't get another one,
     /// where no more can be made: once it is empty.
-    fn pick_kept(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
+    fn pick_kept(
+        &mut self,
+        server: ServerIndex,
+        ask: &PendingRequest,
+        cx: &mut Context,
+    ) -> Option<usize> {
         let machine = &self.pool.servers[server];
         match machine.positions.coming_any() || machine.may_grow(true) {
             true => None,
@@ -300,7 +347,13 @@ impl Placing<'_> {
 
     /// The kept connection, once it was seen empty. One that is not good for this request is
     /// replaced; `rests`: it must have been idle for a while.
-    fn take_kept(&mut self, server: ServerIndex, ask: &PendingRequest, rests: bool, cx: &mut Context) -> Option<usize> {
+    fn take_kept(
+        &mut self,
+        server: ServerIndex,
+        ask: &PendingRequest,
+        rests: bool,
+        cx: &mut Context,
+    ) -> Option<usize> {
         let position = self.pool.keep_one(server, cx)?;
         let index = self.pool.servers[server].conns[position];
         let conn = self.pool.conns.at(index);

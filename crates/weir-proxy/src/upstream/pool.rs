@@ -91,7 +91,13 @@ pub(crate) struct Pool {
 impl Pool {
     /// Returns a pool without servers.
     pub(super) fn new(hints: Arc<Hints>, seed: u64) -> Pool {
-        Pool { conns: Slab::default(), servers: Table::default(), hints, seed, events: Events::default() }
+        Pool {
+            conns: Slab::default(),
+            servers: Table::default(),
+            hints,
+            seed,
+            events: Events::default(),
+        }
     }
 
     /// Returns what is worth a line in the log, oldest first. Call until None after each turn.
@@ -163,7 +169,12 @@ impl Pool {
         let machine = &self.servers[server];
         // No other worker may use private ones.
         if !machine.mode.private {
-            self.hints.set_ready(server, usize::from(cx.worker), machine.ready, machine.is_hopeful());
+            self.hints.set_ready(
+                server,
+                usize::from(cx.worker),
+                machine.ready,
+                machine.is_hopeful(),
+            );
         }
     }
 
@@ -213,7 +224,8 @@ pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context)
     server.answers += u64::from(answered);
     if let Some(entry) = entry.as_ref().filter(|_| tells) {
         let elapsed_us = cx.now_us.saturating_sub(since_us);
-        let answered = Answered { since, answers: server.answers, elapsed_us, first: !entry.behind, bytes };
+        let answered =
+            Answered { since, answers: server.answers, elapsed_us, first: !entry.behind, bytes };
         let class = entry.ask.class;
         if server.learned.classes.on_answer(class, &answered) {
             server.learned.classes.on_new(class, &conn.log.copy(entry.start, entry.len as usize));
@@ -227,7 +239,11 @@ pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context)
 }
 
 /// A connection to this server ends, or becomes a tunnel: takes out its requests.
-pub(super) fn take_requests(conn: &mut UpstreamConn, server: &mut Server, cx: &Context) -> VecDeque<Entry> {
+pub(super) fn take_requests(
+    conn: &mut UpstreamConn,
+    server: &mut Server,
+    cx: &Context,
+) -> VecDeque<Entry> {
     let entries = std::mem::take(&mut conn.entries);
     server.inflight -= entries.len() as u32;
     server.moved -= entries.iter().filter(|entry| entry.moved).count() as u32;

@@ -55,7 +55,9 @@ impl Upstreams {
         if waiting.ask.traits.has(RequestFlags::TUNNEL) {
             return self.private.begin_tunnel(index, waiting.ask.id, &mut self.pool, cx);
         }
-        if let Some((other, why)) = self.private.keep(owner.client, index, waiting.ask.upstream, &self.pool, cx) {
+        if let Some((other, why)) =
+            self.private.keep(owner.client, index, waiting.ask.upstream, &self.pool, cx)
+        {
             self.end(other, Ending::ours(why), cx);
         }
         self.placing().send_waiting(index, waiting, cx);
@@ -85,7 +87,8 @@ impl Upstreams {
             }
             Failed::NoServer(server, client) => {
                 let Upstreams { pool, groups, health, private, .. } = self;
-                let is_servers = is_servers && !private.is_of_other_family(client, server, pool, cx);
+                let is_servers =
+                    is_servers && !private.is_of_other_family(client, server, pool, cx);
                 if is_servers {
                     let machine = &mut pool.servers[server];
                     machine.contact.away_until_us = cx.now_us + AWAY_US;
@@ -99,7 +102,8 @@ impl Upstreams {
 
     /// A client leaves: its connections end with it.
     pub(crate) fn end_own(&mut self, client: ClientKey, cx: &mut Context) {
-        for PrivateConn { index, generation, .. } in self.private.leave(client, &mut self.pool, cx) {
+        for PrivateConn { index, generation, .. } in self.private.leave(client, &mut self.pool, cx)
+        {
             if self.pool.conns.holds(index, generation) {
                 self.end(index, Ending::ours(UpstreamEnd::ClientGone), cx);
             }
@@ -122,10 +126,19 @@ pub(crate) fn port_taken(all: &mut Upstreams, token: u64, cx: &mut Context) {
 impl PrivatePools {
     /// Whether a server can't be reached from a client's own address, which says nothing about the
     /// server.
-    fn is_of_other_family(&self, client: ClientKey, server: ServerIndex, pool: &Pool, cx: &Context) -> bool {
+    fn is_of_other_family(
+        &self,
+        client: ClientKey,
+        server: ServerIndex,
+        pool: &Pool,
+        cx: &Context,
+    ) -> bool {
         let machine = &pool.servers[server];
         let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
-        let own = self.whose(client).and_then(Whose::address).filter(|_| plan.dial.source == Source::Client);
+        let own = self
+            .whose(client)
+            .and_then(Whose::address)
+            .filter(|_| plan.dial.source == Source::Client);
         match (&plan.servers[usize::from(machine.index)].address, own) {
             (Location::Network(address), Some(own)) => own.is_ipv4() != address.is_ipv4(),
             _ => false,
@@ -144,13 +157,25 @@ impl PrivatePools {
 
     /// The next round for the request of a client, if that is due: its slot may be another's by
     /// now.
-    pub(super) fn retry(&mut self, client: ClientKey, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+    pub(super) fn retry(
+        &mut self,
+        client: ClientKey,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) {
         if self.attempt_of(client).is_some_and(|attempt| attempt.retry_us <= cx.now_us) {
             self.ask_servers_again(client, pool, groups, cx);
         }
     }
 
-    fn ask_servers_again(&mut self, client: ClientKey, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+    fn ask_servers_again(
+        &mut self,
+        client: ClientKey,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) {
         let attempt = self.take_attempt(client, None, pool, cx);
         if let Some(ConnectAttempt { waiting, tried, .. }) = attempt {
             self.approach_chosen(waiting, tried, pool, groups, cx);

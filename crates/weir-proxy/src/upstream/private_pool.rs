@@ -165,7 +165,8 @@ impl PrivatePools {
     pub(super) fn begin(&mut self, client: ClientName, private: Option<Private>) {
         let Some(private) = private else { return };
         let pool = self.by_client.get_or_default(client.slot());
-        (pool.destination, pool.account, pool.whose) = (private.destination, private.account, private.whose);
+        (pool.destination, pool.account, pool.whose) =
+            (private.destination, private.account, private.whose);
     }
 
     /// Whether a client has any of this.
@@ -227,12 +228,17 @@ impl PrivatePools {
     ) -> Option<(ConnKey, UpstreamEnd)> {
         let generation = pool.conns.generation(index);
         let own = self.by_client.get_or_default(client);
-        let forward = cx.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream));
+        let forward =
+            cx.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream));
         let max = forward.map_or(usize::MAX, |forward| forward.destinations_max as usize);
         let destination = own.destination.as_deref().filter(|_| cx.is_anywhere(upstream));
         let destination = destination.map_or(Box::from(""), |to| to.name.clone());
-        let same = own.conns.iter().find(|conn| conn.upstream == upstream && conn.destination == destination);
-        let replaced = same.map(|conn| conn.index).filter(|conn| pool.conns.at(*conn).entries.is_empty());
+        let same = own
+            .conns
+            .iter()
+            .find(|conn| conn.upstream == upstream && conn.destination == destination);
+        let replaced =
+            same.map(|conn| conn.index).filter(|conn| pool.conns.at(*conn).entries.is_empty());
         own.conns.push(PrivateConn { index, generation, upstream, destination, whose: own.whose });
         // The last element is the one that is kept now.
         let oldest = own.conns.iter().find(|_| own.conns.len() > max).map(|conn| conn.index);
@@ -241,7 +247,12 @@ impl PrivatePools {
     }
 
     /// A client leaves: returns its connections, and abandons the connects for it.
-    pub(super) fn leave(&mut self, client: ClientKey, pool: &mut Pool, cx: &mut Context) -> Vec<PrivateConn> {
+    pub(super) fn leave(
+        &mut self,
+        client: ClientKey,
+        pool: &mut Pool,
+        cx: &mut Context,
+    ) -> Vec<PrivateConn> {
         self.take_attempt(client, None, pool, cx);
         self.by_client.take(client).map(|own| own.conns).unwrap_or_default()
     }
@@ -325,7 +336,11 @@ impl PrivatePools {
         let client = waiting.ask.client.slot();
         let own = self.by_client.get_or_default(client);
         let more: VecDeque<Location> = match machine.mode.anywhere {
-            true => own.destination.iter().flat_map(|to| to.addresses.iter().copied().map(Location::Network)).collect(),
+            true => own
+                .destination
+                .iter()
+                .flat_map(|to| to.addresses.iter().copied().map(Location::Network))
+                .collect(),
             false => [plan.servers[usize::from(machine.index)].address.clone()].into(),
         };
         let attempt = ConnectAttempt {
@@ -380,17 +395,27 @@ impl PrivatePools {
 
     /// A connect can't use its source address. If that was because of the client's port, the
     /// connect is made again from another port; otherwise returns false.
-    pub(super) fn dial_by_any_port(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) -> bool {
+    pub(super) fn dial_by_any_port(
+        &mut self,
+        index: ConnKey,
+        pool: &mut Pool,
+        cx: &mut Context,
+    ) -> bool {
         let owner = pool.conns.at(index).owner;
-        let Some(own) = owner.and_then(|owner| self.by_client.get_mut(owner.client)) else { return false };
+        let Some(own) = owner.and_then(|owner| self.by_client.get_mut(owner.client)) else {
+            return false;
+        };
         let whose = own.whose;
-        let Some(attempt) = own.approach.as_deref_mut().filter(|one| one.from_port == Some(index)) else {
+        let Some(attempt) = own.approach.as_deref_mut().filter(|one| one.from_port == Some(index))
+        else {
             return false;
         };
         attempt.from_port = None;
         let conn = pool.conns.at_mut(index);
         let server = &pool.servers[conn.server];
-        let written = &cx.plan.upstreams[usize::from(server.upstream)].servers[usize::from(server.index)].address;
+        let written = &cx.plan.upstreams[usize::from(server.upstream)].servers
+            [usize::from(server.index)]
+        .address;
         let address = conn.address.map_or_else(|| written.clone(), Location::Network);
         if let Some(socket) = conn.socket.take() {
             cx.actions.push_back(Action::CloseUpstream { socket });
@@ -435,7 +460,12 @@ impl PrivatePools {
     }
 
     /// A connect for one client has failed, and is gone: the next address is tried, if any is left.
-    pub(super) fn connect_failed(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) -> Failed {
+    pub(super) fn connect_failed(
+        &mut self,
+        index: ConnKey,
+        pool: &mut Pool,
+        cx: &mut Context,
+    ) -> Failed {
         let name = (index, pool.conns.generation(index));
         let conn = pool.conns.at(index);
         let (owner, server) = (conn.owner, conn.server);
@@ -450,9 +480,8 @@ impl PrivatePools {
             return Failed::Waits;
         }
         match pool.servers[server].mode.anywhere {
-            true => self.take_attempt(client, None, pool, cx).map_or(Failed::Waits, |attempt| Failed::NoAddress {
-                request: attempt.waiting.ask.id,
-                timed_out: attempt.timed_out,
+            true => self.take_attempt(client, None, pool, cx).map_or(Failed::Waits, |attempt| {
+                Failed::NoAddress { request: attempt.waiting.ask.id, timed_out: attempt.timed_out }
             }),
             false => Failed::NoServer(server, client),
         }
@@ -487,10 +516,12 @@ impl PrivatePools {
             let machine = &pool.servers[*server];
             machine.standing.takes_new() && machine.contact.failures < retries
         };
-        let until_us = servers.iter().filter(may_come).map(|server| pool.hints.awaited_until_us(server)).max();
+        let until_us =
+            servers.iter().filter(may_come).map(|server| pool.hints.awaited_until_us(server)).max();
         let left_us = until_us.unwrap_or(0).saturating_sub(cx.now_us);
         let is_hopeless = left_us == 0;
-        let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial).min(left_us) } else { 0 };
+        let delay_us =
+            if is_over { tried.rounds.next_delay_us(ask.serial).min(left_us) } else { 0 };
         if is_over && (!is_servers || is_hopeless || tried.rounds.attempts() >= retries) {
             self.take_attempt(client, None, pool, cx);
             return Unreached::Over(id);
@@ -509,7 +540,9 @@ impl PrivatePools {
         if self.parked == 0 {
             return;
         }
-        let waits = |pool: &PrivatePool| pool.approach.as_ref().is_some_and(|attempt| attempt.retry_us != u64::MAX);
+        let waits = |pool: &PrivatePool| {
+            pool.approach.as_ref().is_some_and(|attempt| attempt.retry_us != u64::MAX)
+        };
         let parked = self.by_client.iter().filter(|(_, pool)| waits(pool));
         for client in parked.map(|(client, _)| client).collect::<Vec<_>>() {
             if let Some(attempt) = self.attempt_of(client) {
@@ -537,7 +570,9 @@ impl PrivatePools {
     pub(super) fn knows(&self, client: ClientKey, name: (ConnKey, u32)) -> bool {
         let kept = self.conns_of(client).iter().any(|conn| (conn.index, conn.generation) == name);
         let own = self.by_client.get(client);
-        kept || own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name))
+        kept || own
+            .and_then(|own| own.approach.as_ref())
+            .is_some_and(|one| one.attempts.contains(&name))
     }
 }
 
@@ -553,10 +588,21 @@ fn dial(
     let server = pool.conns.at(index).server;
     let dial = &cx.plan.upstreams[usize::from(pool.servers[server].upstream)].dial;
     let client = whose.and_then(Whose::address);
-    let way = dial.way(client.map(|client| SocketAddr::new(client.ip(), if has_port { client.port() } else { 0 })));
-    let announcement = dial.proxy_protocol.zip(whose).map(|(version, whose)| Announcement { version, whose });
-    let is_from_port = way.as_ref().is_some_and(|way| way.is_client && way.from.is_some_and(|from| from.port() != 0));
+    let way = dial.way(
+        client.map(|client| SocketAddr::new(client.ip(), if has_port { client.port() } else { 0 })),
+    );
+    let announcement =
+        dial.proxy_protocol.zip(whose).map(|(version, whose)| Announcement { version, whose });
+    let is_from_port = way
+        .as_ref()
+        .is_some_and(|way| way.is_client && way.from.is_some_and(|from| from.port() != 0));
     let token = pool.conn_token(index);
-    cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
+    cx.actions.push_back(Action::Connect {
+        token,
+        address,
+        server: server.number(),
+        announcement,
+        way,
+    });
     is_from_port
 }

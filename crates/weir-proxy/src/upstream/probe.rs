@@ -43,7 +43,12 @@ impl Default for Probe {
 
 impl Probe {
     /// Reads on. None: more must come; otherwise the verdict.
-    pub fn feed(&mut self, bytes: &[u8], plan: &HealthPlan, limits: &Limits) -> Option<Result<(), ProbeFault>> {
+    pub fn feed(
+        &mut self,
+        bytes: &[u8],
+        plan: &HealthPlan,
+        limits: &Limits,
+    ) -> Option<Result<(), ProbeFault>> {
         let room = ANSWER_BYTES_MAX.saturating_sub(self.received);
         let full = bytes.len() >= room;
         self.received += bytes.len();
@@ -71,8 +76,14 @@ impl Probe {
         if self.reader.awaits_head() { ProbeFault::Garbage } else { ProbeFault::Body }
     }
 
-    fn read(&mut self, input: &[u8], plan: &HealthPlan, limits: &Limits) -> Option<Result<(), ProbeFault>> {
-        let (context, fields) = (ReplyContext { head: plan.method == "HEAD" }, &mut Fields::default());
+    fn read(
+        &mut self,
+        input: &[u8],
+        plan: &HealthPlan,
+        limits: &Limits,
+    ) -> Option<Result<(), ProbeFault>> {
+        let (context, fields) =
+            (ReplyContext { head: plan.method == "HEAD" }, &mut Fields::default());
         let (mut at, before) = (0, self.body.len());
         loop {
             match self.reader.read(input, &mut at, context, limits, fields) {
@@ -87,7 +98,9 @@ impl Probe {
                 }
                 Ok(ReplyPart::Head(_)) if plan.expect_body.is_none() => return Some(Ok(())),
                 Ok(ReplyPart::Head(_)) => {}
-                Ok(ReplyPart::Data { start, end }) => self.body.extend_from_slice(&input[start..end]),
+                Ok(ReplyPart::Data { start, end }) => {
+                    self.body.extend_from_slice(&input[start..end])
+                }
                 Ok(ReplyPart::More | ReplyPart::End) => break,
                 Err(_) => return Some(Err(ProbeFault::Garbage)),
             }
@@ -100,7 +113,12 @@ impl Probe {
     }
 
     /// Judges the body, of which everything from `before` on is new.
-    fn check_body(&self, check: &BodyCheck, before: usize, complete: bool) -> Option<Result<(), ProbeFault>> {
+    fn check_body(
+        &self,
+        check: &BodyCheck,
+        before: usize,
+        complete: bool,
+    ) -> Option<Result<(), ProbeFault>> {
         let good = match check {
             BodyCheck::Contains(text) => {
                 let from = before.saturating_sub(text.len().saturating_sub(1));
@@ -166,7 +184,8 @@ mod tests {
         let mut probe = Probe::default();
         let limits = Limits::default();
         let (first, second) = answer.split_at(cut);
-        let verdict = probe.feed(first, plan, &limits).or_else(|| probe.feed(second, plan, &limits));
+        let verdict =
+            probe.feed(first, plan, &limits).or_else(|| probe.feed(second, plan, &limits));
         verdict.unwrap_or_else(|| probe.ended(plan))
     }
 
@@ -174,10 +193,12 @@ mod tests {
     #[test]
     fn digests_are_of_the_whole_body() {
         let digest = [
-            0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23, 0xb0, 0x03,
-            0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad,
+            0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae,
+            0x22, 0x23, 0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61,
+            0xf2, 0x00, 0x15, 0xad,
         ];
-        let plan = HealthPlan { expect_body: Some(BodyCheck::Sha256(digest)), ..HealthPlan::default() };
+        let plan =
+            HealthPlan { expect_body: Some(BodyCheck::Sha256(digest)), ..HealthPlan::default() };
         let until_close = "HTTP/1.1 200 OK\r\n\r\n";
         let length = "HTTP/1.1 200 OK\r\nContent-Length: ";
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -193,7 +214,11 @@ mod tests {
             (format!("{chunked}0\r\n\r\n"), Err(ProbeFault::Body)),
         ] {
             for cut in 0..=answer.len() {
-                assert_eq!(judge(&plan, answer.as_bytes(), cut), expected, "{answer:?} cut at {cut}");
+                assert_eq!(
+                    judge(&plan, answer.as_bytes(), cut),
+                    expected,
+                    "{answer:?} cut at {cut}"
+                );
             }
         }
     }
@@ -209,18 +234,38 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n".to_owned(), None, Err(ProbeFault::Closed)),
             ("SSH-2.0-x\r\n\r\n".to_owned(), None, Err(ProbeFault::Garbage)),
             ("HTTP/1.1 100 Go\r\n\r\n".repeat(33), None, Err(ProbeFault::Garbage)),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is ok".to_owned(), Some("is ok"), Ok(())),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is no".to_owned(), Some("is ok"), Err(ProbeFault::Body)),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is".to_owned(), Some("is ok"), Err(ProbeFault::Closed)),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is ok".to_owned(),
+                Some("is ok"),
+                Ok(()),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is no".to_owned(),
+                Some("is ok"),
+                Err(ProbeFault::Body),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is".to_owned(),
+                Some("is ok"),
+                Err(ProbeFault::Closed),
+            ),
             ("HTTP/1.1 200 OK\r\n\r\nall is ok, really".to_owned(), Some("is ok"), Ok(())),
             ("HTTP/1.1 200 OK\r\n\r\nall is".to_owned(), Some("is ok"), Err(ProbeFault::Body)),
             ("HTTP/1.1 204 No\r\n\r\n".to_owned(), Some("is ok"), Err(ProbeFault::Body)),
             (format!("{chunked}3\r\nis \r\n2\r\nok\r\n0\r\n\r\n"), Some("is ok"), Ok(())),
-            (format!("{chunked}3\r\nis \r\n2\r\nno\r\n0\r\n\r\n"), Some("is ok"), Err(ProbeFault::Body)),
+            (
+                format!("{chunked}3\r\nis \r\n2\r\nno\r\n0\r\n\r\n"),
+                Some("is ok"),
+                Err(ProbeFault::Body),
+            ),
             (format!("{chunked}x\r\n"), Some("is ok"), Err(ProbeFault::Garbage)),
         ] {
             for cut in 0..=answer.len() {
-                assert_eq!(judge(&plan(text), answer.as_bytes(), cut), expected, "{answer:?} cut at {cut}");
+                assert_eq!(
+                    judge(&plan(text), answer.as_bytes(), cut),
+                    expected,
+                    "{answer:?} cut at {cut}"
+                );
             }
         }
     }
@@ -250,7 +295,10 @@ mod tests {
         assert!(streak.is_open());
         assert_eq!(streak.note(true, false, &plan), None, "a good one in between");
         assert!(!streak.is_open());
-        assert_eq!([fails(&mut streak), fails(&mut streak), fails(&mut streak)], [None, None, Some(Verdict::Fallen)]);
+        assert_eq!(
+            [fails(&mut streak), fails(&mut streak), fails(&mut streak)],
+            [None, None, Some(Verdict::Fallen)]
+        );
         assert_eq!(streak.note(true, true, &plan), None);
         assert_eq!(streak.note(false, true, &plan), None);
         assert_eq!(streak.note(true, true, &plan), None);

@@ -85,7 +85,13 @@ enum Shown {
 impl Health {
     /// Begins to probe a server, if this worker does that: not all in the same moment.
     fn begin_probing(&mut self, server: ServerIndex, plan: &HealthPlan, cx: &mut Context) {
-        let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None, begun_us: 0 };
+        let prober = Prober {
+            generation: 0,
+            streak: Streak::default(),
+            probe: None,
+            socket: None,
+            begun_us: 0,
+        };
         if judge_of(server, cx) == cx.worker {
             // The old server's probe continues, so that no late event is taken for a timer or
             // response of the new one.
@@ -117,7 +123,10 @@ impl Health {
     /// The timer of a server's probes has fired: the pause is over, or the patience with one is.
     fn due(&mut self, server: ServerIndex, machine: &Server, cx: &Context) -> Due {
         let plan = health_of(machine, cx);
-        let begun_us = self.prober(server).filter(|prober| prober.probe.is_some()).map(|prober| prober.begun_us);
+        let begun_us = self
+            .prober(server)
+            .filter(|prober| prober.probe.is_some())
+            .map(|prober| prober.begun_us);
         let timeout_us = plan.map_or(0, |plan| plan.timeout_us);
         match begun_us {
             Some(begun_us) if cx.now_us < begun_us + timeout_us => {
@@ -125,7 +134,9 @@ impl Health {
             }
             Some(_) => Due::Over(Err(ProbeFault::Timeout)),
             // Left alone by order, or no longer in the configuration: nothing is learnt about it.
-            None if !machine.standing.keeps_connections() || machine.contact.retired => Due::Nothing,
+            None if !machine.standing.keeps_connections() || machine.contact.retired => {
+                Due::Nothing
+            }
             None if plan.is_some_and(|plan| self.is_proved(server, machine, plan, cx)) => {
                 cx.counters.probes_skipped.add(1);
                 Due::Over(Ok(()))
@@ -135,14 +146,26 @@ impl Health {
     }
 
     /// Whether clients have just had good responses to what a probe would request.
-    fn is_proved(&self, server: ServerIndex, machine: &Server, plan: &HealthPlan, cx: &Context) -> bool {
+    fn is_proved(
+        &self,
+        server: ServerIndex,
+        machine: &Server,
+        plan: &HealthPlan,
+        cx: &Context,
+    ) -> bool {
         let proved_us = self.hints.proved_us(server);
         let fresh = proved_us > 0 && cx.now_us.saturating_sub(proved_us) < plan.interval_us;
         machine.standing.suspension().is_none() && fresh
     }
 
     /// `patience_us`: after how long others make room for its response.
-    fn begin_probe(&mut self, server: ServerIndex, machine: &Server, patience_us: u64, cx: &mut Context) {
+    fn begin_probe(
+        &mut self,
+        server: ServerIndex,
+        machine: &Server,
+        patience_us: u64,
+        cx: &mut Context,
+    ) {
         let Some(timeout_us) = health_of(machine, cx).map(|plan| plan.timeout_us) else { return };
         cx.counters.probes.add(1);
         machine.stats.probes.add(1);
@@ -153,15 +176,24 @@ impl Health {
         let token = prober.token(server);
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
         let address = upstream.servers[usize::from(machine.index)].address.clone();
-        let announcement = upstream.dial.proxy_protocol.map(|version| Announcement { version, whose: Whose::Own });
+        let announcement =
+            upstream.dial.proxy_protocol.map(|version| Announcement { version, whose: Whose::Own });
         let way = upstream.dial.way(None);
-        cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
+        cx.actions.push_back(Action::Connect {
+            token,
+            address,
+            server: server.number(),
+            announcement,
+            way,
+        });
     }
 
     /// As [`Engine::upstream_started`](crate::engine::Engine::upstream_started).
     pub(super) fn probe_started(&mut self, token: u64, socket: u64) -> bool {
         let Some(server) = self.server_of(token) else { return false };
-        let Some(prober) = self.prober(server).filter(|prober| prober.probe.is_some()) else { return false };
+        let Some(prober) = self.prober(server).filter(|prober| prober.probe.is_some()) else {
+            return false;
+        };
         prober.socket = Some(socket);
         true
     }
@@ -188,7 +220,8 @@ impl Health {
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
         let health = upstream.health.as_ref()?;
         let prober = self.prober(server)?;
-        let verdict = prober.probe.as_mut().and_then(|probe| probe.feed(input.bytes, health, &upstream.head));
+        let verdict =
+            prober.probe.as_mut().and_then(|probe| probe.feed(input.bytes, health, &upstream.head));
         if let (None, Some(socket)) = (&verdict, prober.socket) {
             cx.actions.push_back(Action::ReceiveUpstream { socket });
         }
@@ -196,7 +229,12 @@ impl Health {
     }
 
     /// Returns the result of a probe whose connection has ended in order.
-    fn read_end(&mut self, server: ServerIndex, machine: &Server, cx: &Context) -> Result<(), ProbeFault> {
+    fn read_end(
+        &mut self,
+        server: ServerIndex,
+        machine: &Server,
+        cx: &Context,
+    ) -> Result<(), ProbeFault> {
         let probe = self.prober(server).and_then(|prober| prober.probe.as_ref());
         let verdict = probe.zip(health_of(machine, cx)).map(|(probe, health)| probe.ended(health));
         verdict.unwrap_or(Err(ProbeFault::Closed))
@@ -221,10 +259,18 @@ impl Health {
     }
 
     /// Counts a result. The next pause comes after its consequences.
-    fn note(&mut self, server: ServerIndex, machine: &Server, result: Result<(), ProbeFault>, cx: &Context) -> Shown {
+    fn note(
+        &mut self,
+        server: ServerIndex,
+        machine: &Server,
+        result: Result<(), ProbeFault>,
+        cx: &Context,
+    ) -> Shown {
         let suspended = machine.standing.suspension().is_some();
         let kept_out = suspended && cx.now_us < self.judged[server].kept_out_until_us;
-        let (Some(health), Some(prober)) = (health_of(machine, cx), self.prober(server)) else { return Shown::Nothing };
+        let (Some(health), Some(prober)) = (health_of(machine, cx), self.prober(server)) else {
+            return Shown::Nothing;
+        };
         if kept_out && result.is_ok() {
             // Clients have found it bad although probes succeed, and not for the first time.
             return Shown::Nothing;
@@ -296,7 +342,13 @@ impl Health {
             return None;
         }
         let tls = result.err().flatten();
-        self.probe_done(server, Err(tls.map_or(ProbeFault::Connect, ProbeFault::Tls)), pool, groups, cx)
+        self.probe_done(
+            server,
+            Err(tls.map_or(ProbeFault::Connect, ProbeFault::Tls)),
+            pool,
+            groups,
+            cx,
+        )
     }
 
     /// As [`Engine::upstream_received`](crate::engine::Engine::upstream_received).
@@ -334,11 +386,18 @@ impl Health {
     }
 
     /// The pause is over, or the patience with a probe is.
-    pub(super) fn on_timer(&mut self, token: u64, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) -> Then {
+    pub(super) fn on_timer(
+        &mut self,
+        token: u64,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Then {
         let Some(server) = self.server_of(token) else { return Then::Nothing };
         match self.due(server, &pool.servers[server], cx) {
             Due::Late { begun_us, until_us } => {
-                let (again_us, then) = on_late_first(server, cx.now_us - begun_us, pool, groups, cx);
+                let (again_us, then) =
+                    on_late_first(server, cx.now_us - begun_us, pool, groups, cx);
                 cx.wheel.insert(token, (cx.now_us + again_us).min(until_us));
                 then
             }
@@ -378,7 +437,9 @@ impl Health {
         cx: &mut Context,
     ) -> Option<Worse> {
         let worse = match self.note(server, &pool.servers[server], result, cx) {
-            Shown::Bad(fault) => self.suspend(server, SuspensionCause::Probe { fault }, pool, groups, cx),
+            Shown::Bad(fault) => {
+                self.suspend(server, SuspensionCause::Probe { fault }, pool, groups, cx)
+            }
             Shown::Good => {
                 self.resume(server, pool, groups, cx);
                 None

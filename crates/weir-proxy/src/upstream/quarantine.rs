@@ -50,8 +50,13 @@ impl Pool {
                 ConnState::Connecting { .. } => Some((0, false, 0)),
                 ConnState::Down { retry_us } if retry_us <= soon_us => Some((0, false, 0)),
                 ConnState::Ready => {
-                    let alone = conn.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
-                    Some((1, alone || conn.reply.large || conn.wait.late || conn.reading.paused, conn.entries.len()))
+                    let alone =
+                        conn.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
+                    Some((
+                        1,
+                        alone || conn.reply.large || conn.wait.late || conn.reading.paused,
+                        conn.entries.len(),
+                    ))
                 }
                 _ => None,
             }

@@ -229,7 +229,11 @@ pub(crate) mod tests {
     }
 
     fn waiting(name: u32) -> Waiting {
-        let id = ExchangeId { worker: (name % 3) as u16, index: ExchangeKey::new(name), generation: name / 2 };
+        let id = ExchangeId {
+            worker: (name % 3) as u16,
+            index: ExchangeKey::new(name),
+            generation: name / 2,
+        };
         request(id, RequestFlags::default(), 0)
     }
 
@@ -239,7 +243,12 @@ pub(crate) mod tests {
 
     fn check(queue: &Queue) -> Result<(), TestCaseError> {
         prop_assert!(queue.list.front().is_none_or(Option::is_some), "a hole at the front");
-        prop_assert!(queue.list.len() <= 2 * queue.len() + HOLES_MIN, "{} for {}", queue.list.len(), queue.len());
+        prop_assert!(
+            queue.list.len() <= 2 * queue.len() + HOLES_MIN,
+            "{} for {}",
+            queue.list.len(),
+            queue.len()
+        );
         Ok(())
     }
 

@@ -25,7 +25,11 @@ impl Emptied {
     /// This connection, now.
     #[inline]
     fn of(index: ConnKey, pool: &Pool) -> Emptied {
-        Emptied { index, generation: pool.conns.generation(index), answers: pool.conns.at(index).history.answers }
+        Emptied {
+            index,
+            generation: pool.conns.generation(index),
+            answers: pool.conns.at(index).history.answers,
+        }
     }
 
     #[inline]
@@ -49,7 +53,12 @@ pub(super) struct RanEmpty {
 
 impl RanEmpty {
     /// A connection ran empty at a sync point. Returns how it ends, if it has to.
-    pub(super) fn note_synced(&mut self, index: ConnKey, pool: &mut Pool, cx: &Context) -> Option<Ending> {
+    pub(super) fn note_synced(
+        &mut self,
+        index: ConnKey,
+        pool: &mut Pool,
+        cx: &Context,
+    ) -> Option<Ending> {
         if pool.pair(index).is_worn(cx) {
             return Some(Ending::ours(UpstreamEnd::Glitches));
         }
@@ -78,7 +87,12 @@ impl RanEmpty {
     /// One that ran empty at a sync point takes requests again, once everything that had arrived by
     /// then was read. Returns for which server there is room now.
     #[inline]
-    pub(super) fn reopen(&mut self, ran: Emptied, pool: &mut Pool, cx: &Context) -> Option<ServerIndex> {
+    pub(super) fn reopen(
+        &mut self,
+        ran: Emptied,
+        pool: &mut Pool,
+        cx: &Context,
+    ) -> Option<ServerIndex> {
         if !ran.is_there(pool) {
             return None;
         }
@@ -97,7 +111,12 @@ impl RanEmpty {
     /// it takes requests again; it remains listed while others are preferred to it. Returns for
     /// which server there is room now.
     #[inline]
-    pub(super) fn look(&mut self, ran: Emptied, pool: &mut Pool, cx: &Context) -> Option<ServerIndex> {
+    pub(super) fn look(
+        &mut self,
+        ran: Emptied,
+        pool: &mut Pool,
+        cx: &Context,
+    ) -> Option<ServerIndex> {
         if !ran.is_there(pool) {
             return None;
         }

@@ -99,9 +99,16 @@ enum After {
 
 impl Upstreams {
     /// A server sent bytes.
-    pub(crate) fn upstream_received(&mut self, token: u64, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
+    pub(crate) fn upstream_received(
+        &mut self,
+        token: u64,
+        input: &Input<'_>,
+        to: &mut Replies<'_>,
+        cx: &mut Context,
+    ) {
         let Some(index) = self.pool.conn_of(token) else {
-            let worse = self.health.probe_received(token, input, &mut self.pool, &mut self.groups, cx);
+            let worse =
+                self.health.probe_received(token, input, &mut self.pool, &mut self.groups, cx);
             return self.act(worse, cx);
         };
         cx.counters.upstream_receives.add(1);
@@ -125,7 +132,13 @@ impl Upstreams {
     }
 
     /// Reads the bytes of a server, from where the last complete head ended, and acts on the result.
-    pub(super) fn read_answers(&mut self, index: ConnKey, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
+    pub(super) fn read_answers(
+        &mut self,
+        index: ConnKey,
+        input: &Input<'_>,
+        to: &mut Replies<'_>,
+        cx: &mut Context,
+    ) {
         let conn = self.pool.conns.at_mut(index);
         conn.reply.received_bytes += input.bytes.len() as u64;
         let before = Before::of(conn, cx.now_us);
@@ -150,7 +163,10 @@ impl Upstreams {
         }
         let elapsed_us = now_us - before.since_us;
         let (answers, waits) = (conn.history.answers, !conn.entries.is_empty());
-        if before.depth > 1 && self.pool.servers[server].learned.holds_back(elapsed_us, now_us) && waits {
+        if before.depth > 1
+            && self.pool.servers[server].learned.holds_back(elapsed_us, now_us)
+            && waits
+        {
             self.outbox.acknowledge(index, &self.pool);
         }
         if answers > before.answers {
@@ -187,7 +203,12 @@ impl Upstreams {
         let mut fields = std::mem::take(&mut self.fields);
         let ending = loop {
             let Upstreams { pool, groups, isolation, cancelled, .. } = self;
-            let step = pool.conns.at_mut(index).step(receive.input.bytes, &mut receive.at, limits, &mut fields);
+            let step = pool.conns.at_mut(index).step(
+                receive.input.bytes,
+                &mut receive.at,
+                limits,
+                &mut fields,
+            );
             let reading = match step {
                 Step::More => break None,
                 Step::Skip => {
@@ -203,15 +224,19 @@ impl Upstreams {
                     let start = receive.at - head.bytes;
                     self.on_head(index, &head, &fields, &receive.input.bytes[start..], to, cx)
                 }
-                Step::Body { start, end } => match receive.watch_body(index, start..end, pool, cx) {
-                    Some(piece) if piece.is_empty() => Reading::Continue(()),
-                    Some(piece) => on_body(index, piece, pool, groups, cancelled, to, cx),
-                    None => broken(on_doubt(index, Doubt::Misframing, pool, cx)),
-                },
+                Step::Body { start, end } => {
+                    match receive.watch_body(index, start..end, pool, cx) {
+                        Some(piece) if piece.is_empty() => Reading::Continue(()),
+                        Some(piece) => on_body(index, piece, pool, groups, cancelled, to, cx),
+                        None => broken(on_doubt(index, Doubt::Misframing, pool, cx)),
+                    }
+                }
                 Step::End => match receive.end_body(index, pool, cx) {
                     Held::Nothing => on_end(index, receive.rest(), pool, isolation, to, cx),
                     // The end comes again.
-                    Held::Body(piece) => on_body(index, Piece::Kept(piece), pool, groups, cancelled, to, cx),
+                    Held::Body(piece) => {
+                        on_body(index, Piece::Kept(piece), pool, groups, cancelled, to, cx)
+                    }
                     Held::Waits => break None,
                     Held::Misframed => broken(on_doubt(index, Doubt::Misframing, pool, cx)),
                 },
@@ -251,7 +276,9 @@ impl Upstreams {
         if given < len && len < BEGINNING.len() {
             conn.withheld.given = len;
             let rest = Bytes::copy_from_slice(&conn.withheld.bytes[given..]);
-            if let Reading::Break(Some(ending)) = on_body(index, Piece::Kept(rest), pool, groups, cancelled, to, cx) {
+            if let Reading::Break(Some(ending)) =
+                on_body(index, Piece::Kept(rest), pool, groups, cancelled, to, cx)
+            {
                 self.end(index, ending, cx);
             }
         }
@@ -260,7 +287,13 @@ impl Upstreams {
 
 /// Responses were complete within a receive: what that says about the server. Returns how long each took.
 #[inline]
-fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> u64 {
+fn note_answers(
+    index: ConnKey,
+    before: Before,
+    pool: &mut Pool,
+    isolation: &mut Isolation,
+    cx: &mut Context,
+) -> u64 {
     let conn = pool.conns.at(index);
     let (server, pooled) = (conn.server, conn.owner.is_none());
     let answered = (conn.history.answers - before.answers) as u32;
@@ -289,7 +322,13 @@ fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut
     // A request that was sent twice does not show the server's usual time, nor does a connection made for one request.
     if !pool.conns.at(index).wait.nudged && (pooled || machine.fresh.is_none()) {
         machine.learned.usual.on_answers(elapsed_us, answered);
-        machine.learned.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
+        machine.learned.depth.on_answers(&Answers {
+            now_us,
+            elapsed_us,
+            count: answered,
+            depth,
+            first: before.first,
+        });
     }
     elapsed_us / u64::from(answered)
 }
@@ -378,7 +417,8 @@ pub(super) fn on_body(
     let Some(id) = id else { return Reading::Break(None) };
     conn.reply.body_bytes += piece.len() as u64;
     let meters = id.worker != cx.worker && conn.meters(piece.len());
-    if conn.reply.body_bytes > LARGE_BYTES && !conn.reply.large && conn.state() == ConnState::Ready {
+    if conn.reply.body_bytes > LARGE_BYTES && !conn.reply.large && conn.state() == ConnState::Ready
+    {
         pool.note_large(index, cx);
     }
     if unwanted {
@@ -408,9 +448,14 @@ fn discard(
     let short = match conn.body_left() {
         Some(left) => left <= DISCARD_BYTES_MAX,
         None if conn.ends_by_close() => false,
-        None => conn.reply.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < conn.reply.unwanted_us + DISCARD_US,
+        None => {
+            conn.reply.unwanted_bytes <= DISCARD_BYTES_MAX
+                && now_us < conn.reply.unwanted_us + DISCARD_US
+        }
     };
-    if conn.state() != ConnState::Tunnel && (short || !groups.may_send_again(index, pool, cancelled, cx)) {
+    if conn.state() != ConnState::Tunnel
+        && (short || !groups.may_send_again(index, pool, cancelled, cx))
+    {
         return Reading::Continue(());
     }
     let doubled = pool.conns.at(index).entries.front().is_some_and(|entry| entry.doubled);
@@ -433,16 +478,20 @@ fn on_end(
         pool.pair(index).odd_body(odd, cx);
     }
     let conn = pool.conns.at_mut(index);
-    let streaming = conn.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
+    let streaming =
+        conn.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
     let early = streaming && !conn.has_given_all();
     // The server declined the body: no doubt, but its connection waits for one that never comes.
     let is_declined = early && !conn.out.body_begun && conn.asks_for_leave();
     conn.reply.large = false;
     let (persist, announced, position, poison) =
         (conn.reply.persist, conn.reply.announced, conn.position, conn.reply.poison);
-    let (old, pooled, once) = (conn.reply.old, conn.owner.is_none(), conn.owner.is_some_and(|owner| owner.once));
+    let (old, pooled, once) =
+        (conn.reply.old, conn.owner.is_none(), conn.owner.is_some_and(|owner| owner.once));
     let (since_us, body_bytes) = (conn.next_since_us(), conn.reply.body_bytes);
-    let Some(entry) = finish(conn, &mut pool.servers[conn.server], cx) else { return Reading::Break(None) };
+    let Some(entry) = finish(conn, &mut pool.servers[conn.server], cx) else {
+        return Reading::Break(None);
+    };
     let (server, behind) = (conn.server, !conn.entries.is_empty());
     conn.gate.probation = false;
     let (answers, nudged) = (conn.history.answers, conn.wait.nudged);
@@ -492,7 +541,8 @@ fn on_end(
 /// Whether a body may come behind the response to this request, where none may follow: the server has done that before.
 fn may_stray(index: ConnKey, entry: &Entry, pool: &Pool) -> bool {
     let conn = pool.conns.at(index);
-    let strays = entry.ask.traits.has(RequestFlags::HEAD) && pool.servers[conn.server].learned.strays;
+    let strays =
+        entry.ask.traits.has(RequestFlags::HEAD) && pool.servers[conn.server].learned.strays;
     strays && !conn.wait.rehearses
 }
 
@@ -580,7 +630,9 @@ impl Pool {
     #[inline]
     pub(super) fn conn_of(&self, token: u64) -> Option<ConnKey> {
         match Token::unpack(token)? {
-            Token::Conn { key, generation } => self.conns.holds_short(key, generation).then_some(key),
+            Token::Conn { key, generation } => {
+                self.conns.holds_short(key, generation).then_some(key)
+            }
             _ => None,
         }
     }
@@ -590,7 +642,9 @@ impl Pool {
     pub(super) fn receive_again(&mut self, token: u64, cx: &mut Context) {
         let Some(index) = self.conn_of(token) else { return };
         let conn = self.conns.at_mut(index);
-        if let Some(socket) = conn.socket.filter(|_| !conn.reading.paused && !conn.reading.receiving) {
+        if let Some(socket) =
+            conn.socket.filter(|_| !conn.reading.paused && !conn.reading.receiving)
+        {
             conn.reading.receiving = true;
             cx.actions.push_back(Action::ReceiveUpstream { socket });
         }

@@ -89,14 +89,19 @@ pub(super) fn offer(index: ConnKey, entry: &Entry, body_bytes: u64, pool: &mut P
     let machine = &mut pool.servers[conn.server];
     let (traits, status) = (entry.ask.traits, conn.reply.status);
     let usual = traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE);
-    let odd =
-        traits.has(RequestFlags::LAST) || traits.has(RequestFlags::QUARANTINED) || traits.has(RequestFlags::TRIAL);
+    let odd = traits.has(RequestFlags::LAST)
+        || traits.has(RequestFlags::QUARANTINED)
+        || traits.has(RequestFlags::TRIAL);
     if !machine.learned.rehearsal.seeks() || !usual || odd || entry.is_copy || status >= 500 {
         return;
     }
     let named = cx.plan.upstreams[usize::from(machine.upstream)].sharing.rehearse.as_deref();
     // A slow or rare target would make the server look worse than it is.
-    let is_fit = || status == 200 && body_bytes <= BODY_BYTES_MAX && machine.learned.classes.is_alike(entry.ask.class);
+    let is_fit = || {
+        status == 200
+            && body_bytes <= BODY_BYTES_MAX
+            && machine.learned.classes.is_alike(entry.ask.class)
+    };
     if named.is_none() && !is_fit() {
         return;
     }
@@ -115,23 +120,31 @@ pub(super) fn offer(index: ConnKey, entry: &Entry, body_bytes: u64, pool: &mut P
             target
         }
     };
-    let like = PendingRequest { traits: RequestFlags::PIPELINABLE.with(RequestFlags::RETRIABLE, true), ..entry.ask };
+    let like = PendingRequest {
+        traits: RequestFlags::PIPELINABLE.with(RequestFlags::RETRIABLE, true),
+        ..entry.ask
+    };
     let (target, host) = (target.to_vec(), host.to_vec());
-    machine.learned.rehearsal.found = Some(Box::new(Found { target, host, marks: marks(&bytes, &fields), like }));
+    machine.learned.rehearsal.found =
+        Some(Box::new(Found { target, host, marks: marks(&bytes, &fields), like }));
 }
 
 /// Parses a request as it was sent. Returns its target and Host if it is a GET in origin-form.
 fn parse_get<'a>(bytes: &'a [u8], fields: &mut Fields) -> Option<(&'a [u8], &'a [u8])> {
     let head = weir_http::parse_request(bytes, &Limits::default(), fields).ok()??;
     let host = fields.get(bytes, b"host")?;
-    let fits = head.method == Method::Get && head.version == Version::Http11 && host.len() <= TARGET_BYTES_MAX;
+    let fits = head.method == Method::Get
+        && head.version == Version::Http11
+        && host.len() <= TARGET_BYTES_MAX;
     let target = head.target.of(bytes);
     (fits && target.starts_with(b"/")).then_some((target, host))
 }
 
 /// The lines of a head by which weir recognises a request that comes back to it.
 fn marks(bytes: &[u8], fields: &Fields) -> Vec<u8> {
-    let is_mark = |name: &[u8]| ["via", "cdn-loop"].iter().any(|mark| name.eq_ignore_ascii_case(mark.as_bytes()));
+    let is_mark = |name: &[u8]| {
+        ["via", "cdn-loop"].iter().any(|mark| name.eq_ignore_ascii_case(mark.as_bytes()))
+    };
     let marked = fields.as_slice().iter().filter(|field| is_mark(field.name.of(bytes)));
     marked.flat_map(|field| field.line.of(bytes)).copied().collect()
 }
@@ -142,8 +155,10 @@ pub(super) fn begin(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &m
     let conn = pool.conns.at_mut(index);
     let server = conn.server;
     let machine = &mut pool.servers[server];
-    let free = conn.is_ready() && conn.reply.persist && conn.entries.is_empty() && conn.owner.is_none();
-    let fit = free && !conn.rest.syncing && !conn.room.leaves && !conn.out.sending && conn.unsent() == 0;
+    let free =
+        conn.is_ready() && conn.reply.persist && conn.entries.is_empty() && conn.owner.is_none();
+    let fit =
+        free && !conn.rest.syncing && !conn.room.leaves && !conn.out.sending && conn.unsent() == 0;
     // A rehearsal must not delay client requests.
     let needed = machine.kept == Some(conn.position)
         || !machine.waiting.is_calm() && !machine.may_grow(false)
@@ -157,7 +172,10 @@ pub(super) fn begin(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &m
     (conn.wait.rehearses, conn.rest.unseen) = (true, false);
     conn.gate.hold = true;
     for (method, is_head) in [("GET", false), ("HEAD", true), ("GET", false)] {
-        let ask = PendingRequest { traits: found.like.traits.with(RequestFlags::HEAD, is_head), ..found.like };
+        let ask = PendingRequest {
+            traits: found.like.traits.with(RequestFlags::HEAD, is_head),
+            ..found.like
+        };
         let conn = pool.conns.at_mut(index);
         let start = conn.log.end();
         let out = conn.log.pending();
@@ -239,10 +257,13 @@ mod tests {
     #[test]
     fn fields_are_found_by_their_names() {
         let has = |line: &str| {
-            let head = format!("GET / HTTP/1.1\r\nHost: x\r\n{line}\r\n\r\nCookie: behind the head");
+            let head =
+                format!("GET / HTTP/1.1\r\nHost: x\r\n{line}\r\n\r\nCookie: behind the head");
             let mut fields = Fields::default();
             parse_get(head.as_bytes(), &mut fields).expect("a request");
-            ["cookie", "authorization"].iter().any(|name| fields.get(head.as_bytes(), name.as_bytes()).is_some())
+            ["cookie", "authorization"]
+                .iter()
+                .any(|name| fields.get(head.as_bytes(), name.as_bytes()).is_some())
         };
         for line in ["Cookie: a=b", "cookie:", "AUTHORIZATION: Basic x"] {
             assert!(has(line), "{line}");
@@ -265,7 +286,10 @@ mod tests {
         let mut rehearsal = Rehearsal::default();
         assert!((0..1_000).all(|n| !rehearsal.is_repeated(format!("/?{n}").as_bytes())));
         let often: Vec<_> = (0..40)
-            .map(|n| n % 3 > 0 && rehearsal.is_repeated(b"/?a") || n % 3 == 0 && rehearsal.is_repeated(b"/?b"))
+            .map(|n| {
+                n % 3 > 0 && rehearsal.is_repeated(b"/?a")
+                    || n % 3 == 0 && rehearsal.is_repeated(b"/?b")
+            })
             .collect();
         assert!(often.iter().any(|is| *is));
     }

@@ -19,16 +19,19 @@ impl Upstreams {
     /// All servers, in the order of the plan. `relays`: connections by server whose bytes the driver moves, or will. Visits every connection once.
     pub(crate) fn report(&self, relays: Vec<u32>, cx: &Context) -> Vec<ServerReport> {
         let mut tunnels = relays;
-        let mut used: Vec<bool> = self.pool.servers.keys().iter().map(|at| self.health.is_probing(at)).collect();
+        let mut used: Vec<bool> =
+            self.pool.servers.keys().iter().map(|at| self.health.is_probing(at)).collect();
         for index in self.pool.conns.keys() {
             let conn = self.pool.conns.at(index);
             tunnels[conn.server.index()] += u32::from(conn.state() == ConnState::Tunnel);
             used[conn.server.index()] |= !matches!(conn.state(), ConnState::Down { .. });
         }
-        let mut waiting: Vec<u32> = self.pool.servers.iter().map(|server| server.waiting.len() as u32).collect();
+        let mut waiting: Vec<u32> =
+            self.pool.servers.iter().map(|server| server.waiting.len() as u32).collect();
         self.private.attempts().for_each(|approach| waiting[approach.server.index()] += 1);
         let view = self.groups.view(&self.pool, cx);
-        let servers = self.pool.servers.keys().iter().zip(tunnels.into_iter().zip(waiting).zip(used));
+        let servers =
+            self.pool.servers.keys().iter().zip(tunnels.into_iter().zip(waiting).zip(used));
         servers
             .map(|(at, ((tunnels, waiting), used))| {
                 let vacant = !used && tunnels == 0 && waiting == 0;
@@ -88,7 +91,8 @@ impl View<'_> {
             standing,
             suspended_us,
             ready: server.ready,
-            reachable: server.ready > 0 || !server.contact.unreachable && (server.mode.private || server.is_hopeful()),
+            reachable: server.ready > 0
+                || !server.contact.unreachable && (server.mode.private || server.is_hopeful()),
             waiting: server.waiting.len() as u32,
             unanswered: server.inflight,
             capacity: server.capacity,
@@ -107,10 +111,17 @@ impl View<'_> {
         }
     }
 
-    fn report_connection(&self, at: ServerIndex, server: &Server, conn: &UpstreamConn) -> ConnectionReport {
+    fn report_connection(
+        &self,
+        at: ServerIndex,
+        server: &Server,
+        conn: &UpstreamConn,
+    ) -> ConnectionReport {
         let given = conn.entries.partition_point(|entry: &Entry| entry.start < conn.log.flushed());
         let retry_us = match conn.state() {
-            ConnState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(self.cx.now_us),
+            ConnState::Down { retry_us } if retry_us != NEVER_US => {
+                retry_us.saturating_sub(self.cx.now_us)
+            }
             _ => 0,
         };
         ConnectionReport {

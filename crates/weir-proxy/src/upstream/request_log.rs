@@ -96,7 +96,8 @@ impl RequestLog {
         let mut copy = Vec::with_capacity(len);
         let mut at = self.kept_start;
         let end = start + len as u64;
-        let pieces = self.kept.iter().map(|piece| &piece[..]).chain(std::iter::once(&self.pending[..]));
+        let pieces =
+            self.kept.iter().map(|piece| &piece[..]).chain(std::iter::once(&self.pending[..]));
         for piece in pieces {
             let piece_end = at + piece.len() as u64;
             if piece_end > start && at < end {

@@ -34,30 +34,49 @@ impl Upstreams {
     }
 
     /// The same for one that wants a tunnel.
-    pub(crate) fn ask_tunnel(&mut self, ask: PendingRequest, private: Option<Private>, cx: &mut Context) -> Asked {
+    pub(crate) fn ask_tunnel(
+        &mut self,
+        ask: PendingRequest,
+        private: Option<Private>,
+        cx: &mut Context,
+    ) -> Asked {
         self.private.begin(ask.client, private);
         let server = self.groups.server_of(&ask);
         if !self.pool.servers[server].standing.takes_new() {
             return Asked::Refused(Cause::NoHealthyServer);
         }
-        self.private.approach(server, Waiting { ask, bytes: Vec::new() }, Tried::default(), &mut self.pool, cx);
+        self.private.approach(
+            server,
+            Waiting { ask, bytes: Vec::new() },
+            Tried::default(),
+            &mut self.pool,
+            cx,
+        );
         Asked::Here(None)
     }
 
     /// A request that came by mail: it remains with this worker's connections.
-    pub(crate) fn accept_mailed(&mut self, mut ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+    pub(crate) fn accept_mailed(
+        &mut self,
+        mut ask: PendingRequest,
+        bytes: &[u8],
+        cx: &mut Context,
+    ) {
         ask.traits = ask.traits.with(RequestFlags::MAILED, true);
         let server = self.groups.server_of(&ask);
         if ask.traits.has(RequestFlags::TRIAL) {
             let has_connection = self.placing().pick(server, &ask, cx).is_some();
             self.work_off(cx);
             // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
-            ask.traits = if has_connection { ask.traits } else { ask.traits.without(RequestFlags::TRIAL) };
+            ask.traits =
+                if has_connection { ask.traits } else { ask.traits.without(RequestFlags::TRIAL) };
         }
         let view = self.groups.view(&self.pool, cx);
         let machine = &self.pool.servers[server];
         let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(RequestFlags::TRIAL);
-        let gone = machine.ready == 0 && !machine.is_full() && !view.may_come_up_for(server, ask.received_us);
+        let gone = machine.ready == 0
+            && !machine.is_full()
+            && !view.may_come_up_for(server, ask.received_us);
         let returns = gone && !ask.traits.has(RequestFlags::RETURNED);
         if returns || unwanted && view.has_other(server) {
             // Its sender did not know yet.
@@ -134,7 +153,9 @@ impl Placing<'_> {
                 return Asked::Here(Some(self.pool.conn_id(conn, cx)));
             }
             Place::Queue(server) => {
-                self.pool.servers[server].waiting.push_back(Waiting { ask, bytes: serialised(write) });
+                self.pool.servers[server]
+                    .waiting
+                    .push_back(Waiting { ask, bytes: serialised(write) });
                 cx.counters.queue_waiting.add(1);
                 self.dispatch(server, cx);
                 self.pool.servers[server].note_waiting(cx.now_us);
@@ -213,7 +234,9 @@ impl Placing<'_> {
             let Some(next) = waiting.get(at) else { return false };
             let ask = next.ask;
             if self.isolation.wants(&ask, &next.bytes, cx) {
-                let Some(waiting) = self.pool.take_waiting(server, alone, at, cx) else { return false };
+                let Some(waiting) = self.pool.take_waiting(server, alone, at, cx) else {
+                    return false;
+                };
                 self.isolation.enter(ask, waiting.bytes, cx);
                 return true;
             }
@@ -261,7 +284,13 @@ fn serialised(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 impl Pool {
     /// Takes a request from its place in a line.
     #[inline]
-    fn take_waiting(&mut self, server: ServerIndex, alone: bool, at: usize, cx: &Context) -> Option<Waiting> {
+    fn take_waiting(
+        &mut self,
+        server: ServerIndex,
+        alone: bool,
+        at: usize,
+        cx: &Context,
+    ) -> Option<Waiting> {
         let waiting = self.servers[server].waiting.line_mut(alone).remove(at)?;
         cx.counters.queue_waiting.sub(1);
         Some(waiting)

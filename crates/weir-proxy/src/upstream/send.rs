@@ -37,12 +37,21 @@ impl Outbox {
     /// acknowledged.
     #[inline]
     pub(super) fn acknowledge(&mut self, index: ConnKey, pool: &Pool) {
-        self.to_acknowledge.push((index, pool.conns.generation(index), pool.conns.at(index).log.flushed()));
+        self.to_acknowledge.push((
+            index,
+            pool.conns.generation(index),
+            pool.conns.at(index).log.flushed(),
+        ));
     }
 
     /// Returns the next send, or another action for received bytes.
     #[inline]
-    pub(super) fn poll(&mut self, pool: &mut Pool, cancelled: &mut Cancelled, cx: &mut Context) -> Option<Action> {
+    pub(super) fn poll(
+        &mut self,
+        pool: &mut Pool,
+        cancelled: &mut Cancelled,
+        cx: &mut Context,
+    ) -> Option<Action> {
         while let Some(index) = self.dirty.pop() {
             let action = flush(index, pool, cancelled, cx);
             if action.is_some() {
@@ -62,7 +71,12 @@ impl Outbox {
 /// Returns the send that a connection wants, if any. A tunnel that both sides have ended is over
 /// with that.
 #[inline]
-fn flush(index: ConnKey, pool: &mut Pool, cancelled: &mut Cancelled, cx: &mut Context) -> Option<Action> {
+fn flush(
+    index: ConnKey,
+    pool: &mut Pool,
+    cancelled: &mut Cancelled,
+    cx: &mut Context,
+) -> Option<Action> {
     if !pool.conns.is_occupied(index) {
         return None;
     }
@@ -121,7 +135,12 @@ impl Upstreams {
 
     /// The driver has taken the bytes for a server (`ok`) or not. Returns the client's exchange if
     /// it is a tunnel.
-    pub(crate) fn upstream_sent(&mut self, token: u64, ok: bool, cx: &mut Context) -> Option<ExchangeId> {
+    pub(crate) fn upstream_sent(
+        &mut self,
+        token: u64,
+        ok: bool,
+        cx: &mut Context,
+    ) -> Option<ExchangeId> {
         let index = self.pool.conn_of(token)?;
         let conn = self.pool.conns.at_mut(index);
         if !ok {

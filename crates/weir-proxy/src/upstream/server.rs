@@ -159,7 +159,9 @@ impl Server {
                 anywhere: false,
                 private: pool.is_private(),
                 several: plan.servers.len() > 1,
-                pipeline_off: !Pool::PIPELINED.contains(&pool) || mode == PipelineMode::Off || queue_size == 1,
+                pipeline_off: !Pool::PIPELINED.contains(&pool)
+                    || mode == PipelineMode::Off
+                    || queue_size == 1,
                 share_client: share == Share::Client,
             },
             limits,
@@ -237,7 +239,8 @@ impl Server {
         let limit = self.limit();
         let all = limit + self.positions.stalled().min(STALLED_MAX);
         let held = self.positions.held.count() + coming;
-        held + self.positions.apart.count() < all && (!alone || held + self.limits.reserve(limit) < all)
+        held + self.positions.apart.count() < all
+            && (!alone || held + self.limits.reserve(limit) < all)
     }
 
     /// Whether a request waits for a connection for itself because the limit is reached.
@@ -280,15 +283,18 @@ impl Server {
 
     /// Whether another connection is to be made now: requests wait for more than are on their way.
     pub(crate) fn wants_more(&self) -> bool {
-        let (shared, alone) = (self.waiting.line(false).len() as u32, self.waiting.line(true).len() as u32);
+        let (shared, alone) =
+            (self.waiting.line(false).len() as u32, self.waiting.line(true).len() as u32);
         if shared + alone == 0 {
             return false;
         }
-        let each = if self.is_single() || self.waits_apart() { 1 } else { self.learned.depth().max(1) };
+        let each =
+            if self.is_single() || self.waits_apart() { 1 } else { self.learned.depth().max(1) };
         // Those that ran empty take requests in the next turn.
         let coming = self.positions.coming.count() + self.positions.unseen.count();
         let (for_alone, for_shared) = (alone.min(coming), shared.div_ceil(each));
-        alone > coming && self.may_grow(true) || for_shared > coming - for_alone && shared > 0 && self.may_grow(false)
+        alone > coming && self.may_grow(true)
+            || for_shared > coming - for_alone && shared > 0 && self.may_grow(false)
     }
 
     /// Makes sure that its response times are measured by this statistic, if by any; one that is
@@ -319,7 +325,9 @@ impl Server {
     /// Whether nothing is put on any of the connections that are up until the response under way
     /// has ended, and no other can be made.
     pub(crate) fn is_held(&self) -> bool {
-        !self.positions.held.is_empty() && self.positions.held.count() >= self.ready && !self.may_grow(false)
+        !self.positions.held.is_empty()
+            && self.positions.held.count() >= self.ready
+            && !self.may_grow(false)
     }
 
     /// Whether a connection can be made where none is up, as far as is known.
@@ -329,7 +337,8 @@ impl Server {
 
     /// Whether some connection takes a request at once, or is made for it.
     pub(crate) fn has_room(&self) -> bool {
-        let room = self.positions.has_room() || self.contact.reach == Reach::Proven && self.may_grow(false);
+        let room = self.positions.has_room()
+            || self.contact.reach == Reach::Proven && self.may_grow(false);
         self.standing.takes_new() && !self.is_full() && room
     }
 
@@ -345,7 +354,11 @@ impl Server {
         let total = conn.history.answers + conn.entries.len() as u64;
         let spent = !empty && (conn.wait.nudged || total >= self.learned.keepalive_limit.limit());
         let kept = self.kept == Some(conn.position);
-        let up = conn.state() == ConnState::Ready && conn.reply.persist && !spent && !conn.gate.locating && !kept;
+        let up = conn.state() == ConnState::Ready
+            && conn.reply.persist
+            && !spent
+            && !conn.gate.locating
+            && !kept;
         let idle = up && empty && !conn.rest.syncing && !conn.rest.unseen;
         let resting = idle && conn.rest.is_wary(now_us);
         conn.gate.fill(conn.entries.len() as u32, self.learned.depth());
@@ -353,8 +366,10 @@ impl Server {
             conn.rest.syncing = self.must_sync(conn, now_us);
         }
         let front = conn.entries.front().map(|entry| entry.ask.traits);
-        let (apart, alone) =
-            (front.is_some_and(RequestFlags::rides_apart), front.is_some_and(RequestFlags::goes_alone));
+        let (apart, alone) = (
+            front.is_some_and(RequestFlags::rides_apart),
+            front.is_some_and(RequestFlags::goes_alone),
+        );
         let open = up
             && !conn.rest.syncing
             && !conn.gate.hold
@@ -363,7 +378,10 @@ impl Server {
             && !conn.reading.paused
             && !(empty && (resting || conn.rest.unseen))
             && (empty || (!apart && !conn.gate.probation && self.may_follow(conn)));
-        let yields = alone || conn.reply.large || conn.wait.late || conn.reading.paused && conn.reading.yields;
+        let yields = alone
+            || conn.reply.large
+            || conn.wait.late
+            || conn.reading.paused && conn.reading.yields;
         let ready = conn.state() == ConnState::Ready;
         let soon = conn.is_coming_by(now_us + SOON_US);
         let positions = &mut self.positions;
@@ -374,14 +392,18 @@ impl Server {
         positions.held.set(position, held);
         positions.apart.set(position, ready && apart && !held);
         positions.paused.set(position, ready && conn.reading.paused && !conn.reading.yields);
-        positions.pending.set(position, ready && !empty && !alone && !conn.reply.large && !conn.wait.late);
+        positions
+            .pending
+            .set(position, ready && !empty && !alone && !conn.reply.large && !conn.wait.late);
         let stalled = ready && conn.reading.paused && conn.reading.stalled;
         if stalled != positions.stalled.has(position) {
             positions.stalled.set(position, stalled);
             self.note_stalled(conn, stalled);
         }
         let positions = &mut self.positions;
-        positions.sharing.set(position, ready && !empty && !apart && !yields && !conn.reading.paused);
+        positions
+            .sharing
+            .set(position, ready && !empty && !apart && !yields && !conn.reading.paused);
         positions.coming.set(position, soon);
         positions.delayed.set(position, conn.is_coming() && !soon);
         if !ready {
@@ -437,7 +459,8 @@ impl Server {
     /// Whether a connection has gone without an idle moment for enough requests, or for long
     /// enough, that it is allowed to run empty.
     fn must_sync(&self, conn: &UpstreamConn, now_us: u64) -> bool {
-        let long = conn.history.pipelined && now_us.saturating_sub(conn.rest.unrested_us) >= SYNC_US;
+        let long =
+            conn.history.pipelined && now_us.saturating_sub(conn.rest.unrested_us) >= SYNC_US;
         let alone = self.is_single() && conn.rest.since_sync == 0;
         let most = if alone { SYNC_REQUESTS_ALONE } else { SYNC_REQUESTS };
         long || conn.rest.unrested >= most
@@ -492,7 +515,11 @@ impl Server {
     }
 
     /// Returns the position of the connection that takes this request now, if any does.
-    pub(crate) fn pick(&self, ask: &PendingRequest, tail: impl Fn(ConnKey) -> Option<ClientName>) -> Option<usize> {
+    pub(crate) fn pick(
+        &self,
+        ask: &PendingRequest,
+        tail: impl Fn(ConnKey) -> Option<ClientName>,
+    ) -> Option<usize> {
         if ask.traits.rides_apart() {
             return self.positions.empty().filter(|_| self.may_hold(0, ask.traits.goes_alone()));
         }
@@ -537,9 +564,14 @@ impl Server {
     }
 
     /// With `share="client"`: behind requests of the same client, otherwise on an empty connection.
-    fn pick_for_client(&self, client: ClientName, client_of: impl Fn(ConnKey) -> Option<ClientName>) -> Option<usize> {
-        let same = (0..self.conns.len())
-            .find(|position| self.positions.open.has(*position) && client_of(self.conns[*position]) == Some(client));
+    fn pick_for_client(
+        &self,
+        client: ClientName,
+        client_of: impl Fn(ConnKey) -> Option<ClientName>,
+    ) -> Option<usize> {
+        let same = (0..self.conns.len()).find(|position| {
+            self.positions.open.has(*position) && client_of(self.conns[*position]) == Some(client)
+        });
         same.or_else(|| self.positions.empty().filter(|_| self.may_begin()))
     }
 }

@@ -152,7 +152,8 @@ mod tests {
     use super::*;
     use crate::cross::standing::SuspensionCause;
 
-    const SUSPENSION: Suspension = Suspension { cause: SuspensionCause::Answers { rule: 1 }, since_us: 7 };
+    const SUSPENSION: Suspension =
+        Suspension { cause: SuspensionCause::Answers { rule: 1 }, since_us: 7 };
 
     #[test]
     fn orders_and_suspensions_stand_side_by_side() {
@@ -164,9 +165,10 @@ mod tests {
                     assert!(!standing.resume());
                     if suspended {
                         assert!(standing.suspend(SUSPENSION));
-                        assert!(
-                            !standing.suspend(Suspension { cause: SuspensionCause::Answers { rule: 0 }, since_us: 8 })
-                        );
+                        assert!(!standing.suspend(Suspension {
+                            cause: SuspensionCause::Answers { rule: 0 },
+                            since_us: 8
+                        }));
                     }
                     assert_eq!(standing.order(second), first != second);
                     assert_eq!(standing.takes_new(), second == Order::Enable && !suspended);
@@ -182,7 +184,11 @@ mod tests {
                     assert_eq!(standing.state(), expected);
                     assert!(standing.retire(true) && !standing.retire(true));
                     assert_eq!(standing.state(), State::Leaving);
-                    assert!(!standing.takes_new() && !standing.accepts_bound() && !standing.may_be_tried());
+                    assert!(
+                        !standing.takes_new()
+                            && !standing.accepts_bound()
+                            && !standing.may_be_tried()
+                    );
                     assert!(!standing.keeps_waiting() && !standing.keeps_connections());
                     assert!(standing.retire(false));
                     assert_eq!(

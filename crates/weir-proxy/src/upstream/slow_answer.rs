@@ -176,9 +176,14 @@ mod tests {
     #[test]
     fn the_slowest_thousandth_is_known() {
         assert_eq!(after([]).slowest_us(), 0);
-        assert!((300_000..=600_000).contains(&after([1_000, 300_000, 1_000]).slowest_us()), "the slowest of a few");
-        let often =
-            |every: u64| after((1..4_000).map(move |n| if n % every == 0 { 300_000 } else { 1_000 })).slowest_us();
+        assert!(
+            (300_000..=600_000).contains(&after([1_000, 300_000, 1_000]).slowest_us()),
+            "the slowest of a few"
+        );
+        let often = |every: u64| {
+            after((1..4_000).map(move |n| if n % every == 0 { 300_000 } else { 1_000 }))
+                .slowest_us()
+        };
         assert!((300_000..=600_000).contains(&often(500)), "{}", often(500));
         assert!((1_000..=2_000).contains(&often(3_000)), "{}", often(3_000));
     }

@@ -28,7 +28,12 @@ use crate::plan;
 impl Upstreams {
     /// Returns all servers of the plan, with the connections that are kept to them due to be made.
     /// Each counts into the entry of `stats` at its slot.
-    pub(crate) fn new(hints: Arc<Hints>, stats: &[Arc<ServerStats>], seed: u64, cx: &mut Context) -> Upstreams {
+    pub(crate) fn new(
+        hints: Arc<Hints>,
+        stats: &[Arc<ServerStats>],
+        seed: u64,
+        cx: &mut Context,
+    ) -> Upstreams {
         let plan = Arc::clone(&cx.plan);
         let isolation = Isolation::new(hints.servers(), Arc::clone(&hints));
         let health = Health::new(Arc::clone(&hints), seed);
@@ -81,7 +86,13 @@ impl Upstreams {
 
 impl Pool {
     /// Adds a server with the connections that are kept to it.
-    pub(super) fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>, cx: &mut Context) {
+    pub(super) fn add_server(
+        &mut self,
+        upstream: usize,
+        index: usize,
+        stats: Arc<ServerStats>,
+        cx: &mut Context,
+    ) {
         let server = self.servers.next();
         let machine = machine(server, [upstream, index], stats, &self.hints, cx);
         let kept = if machine.standing.keeps_connections() { machine.limits.min } else { 0 };

@@ -49,7 +49,9 @@ impl Health {
         cx: &mut Context,
     ) -> (Option<Worse>, bool) {
         let rules = &cx.plan.upstreams[usize::from(ask.upstream)].failover;
-        let rule = rules.iter().position(|rule| rule.symptom.codes().is_some_and(|codes| codes.contain(status)));
+        let rule = rules
+            .iter()
+            .position(|rule| rule.symptom.codes().is_some_and(|codes| codes.contain(status)));
         if ask.traits.has(RequestFlags::TRIAL) {
             let good = rule.is_none() && status < 500;
             self.trial_ended(server, good, pool, groups, cx);
@@ -128,7 +130,13 @@ impl Health {
     }
 
     /// The server works again.
-    pub(super) fn resume(&mut self, server: ServerIndex, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+    pub(super) fn resume(
+        &mut self,
+        server: ServerIndex,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) {
         self.end_suspension(server, &pool.servers[server], cx);
         pool.events.note(server, What::Recovered, cx);
         resumed(server, pool, groups, cx);
@@ -153,14 +161,27 @@ impl Health {
     }
 
     /// A trial of a suspended server has failed, if this request was one.
-    pub(super) fn end_trial(&mut self, ask: &PendingRequest, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+    pub(super) fn end_trial(
+        &mut self,
+        ask: &PendingRequest,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) {
         if ask.traits.has(RequestFlags::TRIAL) {
             self.trial_ended(groups.server_of(ask), false, pool, groups, cx);
         }
     }
 
     /// Draws the consequence, as the judge.
-    fn count_trial(&mut self, server: ServerIndex, good: bool, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+    fn count_trial(
+        &mut self,
+        server: ServerIndex,
+        good: bool,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) {
         if pool.servers[server].standing.suspension().is_none() {
             return;
         }
@@ -179,7 +200,9 @@ impl Health {
         match news {
             HealthNews::Fault { rule } => return self.count_fault(server, rule, pool, groups, cx),
             HealthNews::TrialEnded { good } => self.count_trial(server, good, pool, groups, cx),
-            HealthNews::Suspended(suspension) => return suspended(server, suspension, pool, groups),
+            HealthNews::Suspended(suspension) => {
+                return suspended(server, suspension, pool, groups);
+            }
             HealthNews::Resumed => resumed(server, pool, groups, cx),
         }
         None
@@ -187,7 +210,12 @@ impl Health {
 }
 
 /// A server is suspended, by decision of its judge.
-fn suspended(server: ServerIndex, suspension: Suspension, pool: &mut Pool, groups: &mut Groups) -> Option<Worse> {
+fn suspended(
+    server: ServerIndex,
+    suspension: Suspension,
+    pool: &mut Pool,
+    groups: &mut Groups,
+) -> Option<Worse> {
     let machine = &mut pool.servers[server];
     if !machine.standing.suspend(suspension) {
         return None;
@@ -231,11 +259,21 @@ impl Upstreams {
     /// The final response to the oldest request of a connection has a status that health is
     /// interested in.
     #[cold]
-    pub(super) fn on_notable_answer(&mut self, index: ConnKey, ask: &PendingRequest, status: u16, cx: &mut Context) {
+    pub(super) fn on_notable_answer(
+        &mut self,
+        index: ConnKey,
+        ask: &PendingRequest,
+        status: u16,
+        cx: &mut Context,
+    ) {
         let Upstreams { health, pool, groups, cancelled, .. } = self;
         let server = pool.conns.at(index).server;
         let (worse, elsewhere) = health.on_notable_answer(server, ask, status, pool, groups, cx);
-        let then = if elsewhere { ask_elsewhere(index, pool, groups, cancelled, cx) } else { Then::Nothing };
+        let then = if elsewhere {
+            ask_elsewhere(index, pool, groups, cancelled, cx)
+        } else {
+            Then::Nothing
+        };
         self.act(worse, cx);
         self.act(then, cx);
     }
@@ -243,7 +281,13 @@ impl Upstreams {
 
 /// The oldest request of a connection is sent to another server, and the response here is not used,
 /// if another server is usable and the request may be repeated.
-fn ask_elsewhere(index: ConnKey, pool: &mut Pool, groups: &Groups, cancelled: &Cancelled, cx: &Context) -> Then {
+fn ask_elsewhere(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &Groups,
+    cancelled: &Cancelled,
+    cx: &Context,
+) -> Then {
     let conn = pool.conns.at(index);
     let server = conn.server;
     let Some(entry) = conn.entries.front() else { return Then::Nothing };

@@ -40,14 +40,18 @@ impl Upstreams {
     /// A timer has fired.
     pub(crate) fn on_timer(&mut self, token: u64, to: &mut Replies<'_>, cx: &mut Context) {
         match Token::unpack(token) {
-            Some(Token::Conn { key, generation }) if self.pool.conns.holds_short(key, generation) => {
+            Some(Token::Conn { key, generation })
+                if self.pool.conns.holds_short(key, generation) =>
+            {
                 self.conn_timer(key, to, cx);
             }
             Some(Token::Probe { .. }) => {
                 let then = self.health.on_timer(token, &mut self.pool, &mut self.groups, cx);
                 self.act(then, cx);
             }
-            Some(Token::Retry { key }) => self.private.retry(key, &mut self.pool, &mut self.groups, cx),
+            Some(Token::Retry { key }) => {
+                self.private.retry(key, &mut self.pool, &mut self.groups, cx)
+            }
             Some(Token::Limit { server }) => {
                 self.pool.servers[server].look_at_limit(cx.now_us);
                 self.dispatch(server, cx);

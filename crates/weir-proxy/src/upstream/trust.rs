@@ -272,7 +272,8 @@ impl Trust {
     fn next_penalty_us(&self, now_us: u64) -> u64 {
         match self.state {
             State::Trusted { since_us }
-                if now_us.saturating_sub(since_us) >= FORGIVEN_AFTER_PENALTIES * self.penalty_us =>
+                if now_us.saturating_sub(since_us)
+                    >= FORGIVEN_AFTER_PENALTIES * self.penalty_us =>
             {
                 PENALTY_MIN_US
             }
@@ -321,7 +322,10 @@ impl Trust {
     /// For status: what the present penalty, or stay in [`TrustState::Surplus`], is for; None without one, or after an answer too many.
     pub fn penalty_for(&self, now_us: u64) -> Option<Doubt> {
         self.penalty_for.filter(|_| {
-            matches!(self.state(now_us), TrustState::Penalty { .. } | TrustState::Surplus | TrustState::Unfit)
+            matches!(
+                self.state(now_us),
+                TrustState::Penalty { .. } | TrustState::Surplus | TrustState::Unfit
+            )
         })
     }
 
@@ -331,7 +335,9 @@ impl Trust {
             State::Earning(tally) => TrustState::Earning { clean: tally.clean },
             State::Trusted { .. } if self.wants_rehearsal() => TrustState::Clean,
             State::Trusted { .. } => TrustState::Trusted,
-            State::Penalty { until_us } if now_us < *until_us => TrustState::Penalty { until_us: *until_us },
+            State::Penalty { until_us } if now_us < *until_us => {
+                TrustState::Penalty { until_us: *until_us }
+            }
             State::Penalty { .. } => TrustState::Earning { clean: 0 },
             State::Surplus => TrustState::Surplus,
             State::Unfit => TrustState::Unfit,

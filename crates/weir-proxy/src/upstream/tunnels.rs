@@ -59,7 +59,12 @@ fn replace(server: ServerIndex, position: u32, pool: &mut Pool, cx: &mut Context
 }
 
 /// The server of a tunnel has ended its direction.
-pub(super) fn server_ended(index: ConnKey, pool: &mut Pool, to: &mut Replies<'_>, cx: &mut Context) {
+pub(super) fn server_ended(
+    index: ConnKey,
+    pool: &mut Pool,
+    to: &mut Replies<'_>,
+    cx: &mut Context,
+) {
     let conn = pool.conns.at_mut(index);
     conn.tunnel.ended = true;
     let (peer, finished) = (conn.tunnel.peer, conn.tunnel.finished);
@@ -88,7 +93,12 @@ pub(super) fn end(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
 impl Upstreams {
     /// Gives a tunnel away, so that the driver moves its bytes, if the driver has all earlier bytes
     /// and neither side has ended. The state that was needed to make it is dropped.
-    pub(crate) fn release_tunnel(&mut self, client: ClientKey, tunnel: ConnId, cx: &Context) -> Option<Relay> {
+    pub(crate) fn release_tunnel(
+        &mut self,
+        client: ClientKey,
+        tunnel: ConnId,
+        cx: &Context,
+    ) -> Option<Relay> {
         if !self.pool.is_tunnel(tunnel) {
             return None;
         }
@@ -98,8 +108,10 @@ impl Upstreams {
         if cx.plan.upstreams[upstream].tls.is_some() {
             return None;
         }
-        let is_done =
-            conn.out.body.is_empty() && conn.log.pending_len() == 0 && !conn.tunnel.ended && !conn.tunnel.finish;
+        let is_done = conn.out.body.is_empty()
+            && conn.log.pending_len() == 0
+            && !conn.tunnel.ended
+            && !conn.tunnel.finish;
         let socket = conn.socket.filter(|_| is_done)?;
         let UpstreamConn { server, account, .. } = self.pool.conns.remove(tunnel.index);
         self.private.forget_empty(client);
@@ -112,6 +124,7 @@ impl Upstreams {
 impl Pool {
     /// Whether a connection is a tunnel of this worker.
     pub(crate) fn is_tunnel(&self, conn: ConnId) -> bool {
-        self.conns.holds(conn.index, conn.generation) && self.conns.at(conn.index).state() == ConnState::Tunnel
+        self.conns.holds(conn.index, conn.generation)
+            && self.conns.at(conn.index).state() == ConnState::Tunnel
     }
 }

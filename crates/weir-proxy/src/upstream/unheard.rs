@@ -73,7 +73,11 @@ impl UpstreamConn {
     /// something was last heard may have arrived.
     fn lost_since_us(&self) -> u64 {
         let since_us = self.unheard.since_us;
-        self.entries.iter().map(|entry| entry.sent_us).find(|sent_us| *sent_us >= since_us).unwrap_or(since_us)
+        self.entries
+            .iter()
+            .map(|entry| entry.sent_us)
+            .find(|sent_us| *sent_us >= since_us)
+            .unwrap_or(since_us)
     }
 }
 
@@ -90,7 +94,11 @@ impl Upstreams {
                 self.forget_resting(server, since_us, cx);
                 cx.tell_all(|| Mail::Unheard { server, since_us });
                 // Requests on it are not accused: they did not arrive.
-                self.end(index, Ending { loss: Loss::Broken, why: UpstreamEnd::Unacknowledged }, cx);
+                self.end(
+                    index,
+                    Ending { loss: Loss::Broken, why: UpstreamEnd::Unacknowledged },
+                    cx,
+                );
             }
         }
     }

@@ -102,7 +102,8 @@ impl View<'_> {
     pub(super) fn has_other(&self, server: ServerIndex) -> bool {
         let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
         let takes = |other: ServerIndex| {
-            self.servers[other].standing.takes_new() && self.prospect(other, false, 0) == Prospect::Here
+            self.servers[other].standing.takes_new()
+                && self.prospect(other, false, 0) == Prospect::Here
         };
         group.iter().any(|other| other != server && takes(other))
     }
@@ -116,7 +117,8 @@ impl View<'_> {
 
     pub(super) fn is_backup(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
-        self.cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].backup
+        self.cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)]
+            .backup
     }
 
     /// Whether the server to which a session is bound can have its request. Where it may have no other, it may wait.
@@ -125,7 +127,9 @@ impl View<'_> {
         self.servers[server].standing.accepts_bound()
             && match self.prospect(server, true, ask.received_us) {
                 Prospect::Here | Prospect::Elsewhere(_) => true,
-                Prospect::Later | Prospect::Owner(_) => ask.traits.has(RequestFlags::BOUND) || self.is_coming(server),
+                Prospect::Later | Prospect::Owner(_) => {
+                    ask.traits.has(RequestFlags::BOUND) || self.is_coming(server)
+                }
                 Prospect::Never => false,
             }
     }
@@ -146,7 +150,8 @@ impl View<'_> {
             return machine.standing.keeps_connections();
         }
         let contact = &machine.contact;
-        let failures_max = self.cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
+        let failures_max =
+            self.cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
         let is_awaited = || contact.is_awaited(self.hints.awaited_until_us(server), failures_max);
         let may_wait = contact.failures == 0 || contact.is_untried(received_us) || is_awaited();
         machine.standing.keeps_connections() && !machine.is_full() && may_wait
@@ -157,7 +162,9 @@ impl View<'_> {
         let machine = &self.servers[server];
         let patience_us = self.cx.plan.upstreams[usize::from(machine.upstream)].connect_timeout_us;
         let young = |conn: &ConnKey| match self.conns.at(*conn).state() {
-            ConnState::Connecting { deadline_us } => self.cx.now_us + patience_us < deadline_us + COMING_US,
+            ConnState::Connecting { deadline_us } => {
+                self.cx.now_us + patience_us < deadline_us + COMING_US
+            }
             ConnState::Down { retry_us } => retry_us <= self.cx.now_us,
             _ => false,
         };
@@ -170,7 +177,8 @@ impl View<'_> {
         let machine = &self.servers[server];
         let is_overdue = |conn: &ConnKey| {
             let conn = self.conns.at(*conn);
-            matches!(conn.state(), ConnState::Connecting { .. }) && self.cx.now_us >= conn.contact.since_us + COMING_US
+            matches!(conn.state(), ConnState::Connecting { .. })
+                && self.cx.now_us >= conn.contact.since_us + COMING_US
         };
         machine.is_hopeful() && !machine.conns.iter().any(is_overdue)
     }
@@ -198,7 +206,8 @@ impl View<'_> {
         // Connection 0 of server s belongs to worker s mod workers.
         let owner = (server.index() % usize::from(self.cx.workers)) as u16;
         let machine = &self.servers[server];
-        (machine.limits.shared == 0 && !machine.mode.private && owner != self.cx.worker).then_some(owner)
+        (machine.limits.shared == 0 && !machine.mode.private && owner != self.cx.worker)
+            .then_some(owner)
     }
 
     /// Whether requests that wait for a server without connections have another place to go, or
@@ -210,7 +219,8 @@ impl View<'_> {
             prospect => prospect.is_now(),
         };
         let takes = |other: &ServerIndex| self.servers[*other].standing.takes_new();
-        !self.servers[server].waiting.is_calm() && (!self.may_come_up(server) || group.iter().filter(takes).any(is_up))
+        !self.servers[server].waiting.is_calm()
+            && (!self.may_come_up(server) || group.iter().filter(takes).any(is_up))
     }
 
     /// Returns why no server takes a request.
@@ -231,7 +241,9 @@ impl View<'_> {
     /// none that is up may; none is up.
     pub(super) fn why_not(&self, upstream: u16) -> Cause {
         let servers = &self.groups[usize::from(upstream)].servers;
-        let takes = |server: ServerIndex| self.servers[server].standing.takes_new() || self.is_last_resort(server);
+        let takes = |server: ServerIndex| {
+            self.servers[server].standing.takes_new() || self.is_last_resort(server)
+        };
         let up = |server: ServerIndex| {
             let machine = &self.servers[server];
             machine.ready > 0 || self.is_hopeful(server) || self.able_elsewhere(server).is_some()

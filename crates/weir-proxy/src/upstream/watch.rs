@@ -86,9 +86,12 @@ impl<'a> Receive<'a> {
                     return false;
                 }
                 Quote::Partial(start) => {
-                    return length <= here as u64 && judge_end(&input.bytes[start..], end - start) == Verdict::Head;
+                    return length <= here as u64
+                        && judge_end(&input.bytes[start..], end - start) == Verdict::Head;
                 }
-                Quote::Whole(found) if pair.is_own(&input.bytes[found.clone()], self, true, cx) => return true,
+                Quote::Whole(found) if pair.is_own(&input.bytes[found.clone()], self, true, cx) => {
+                    return true;
+                }
                 Quote::Whole(found) => from = found.end,
             }
         }
@@ -175,7 +178,9 @@ impl Pool {
                     }
                     return Some(range.start..at);
                 }
-                Quote::Whole(found) if self.pair(index).is_own(&text.bytes[found.clone()], receive, true, cx) => {
+                Quote::Whole(found)
+                    if self.pair(index).is_own(&text.bytes[found.clone()], receive, true, cx) =>
+                {
                     return None;
                 }
                 Quote::Whole(found) => from = found.end,
@@ -197,7 +202,14 @@ impl Pool {
                 self.arm_quote(index, cx.now_us + wait_us, cx);
                 Held::Waits
             }
-            Verdict::Unknown if self.pair(index).is_own(&held, &Receive::new(Input::borrowed(&[])), false, cx) => {
+            Verdict::Unknown
+                if self.pair(index).is_own(
+                    &held,
+                    &Receive::new(Input::borrowed(&[])),
+                    false,
+                    cx,
+                ) =>
+            {
                 Held::Misframed
             }
             Verdict::Unknown | Verdict::Body if given >= held.len() => Held::Nothing,
@@ -226,7 +238,8 @@ impl Pair<'_> {
 
     /// Whether a head in the body of a response is of the same server and moment.
     fn is_own(&self, found: &[u8], receive: &Receive<'_>, whole: bool, cx: &Context) -> bool {
-        let here = receive.head.clone().map(|head| (Print::of(&receive.input.bytes[head]), cx.now_us));
+        let here =
+            receive.head.clone().map(|head| (Print::of(&receive.input.bytes[head]), cx.now_us));
         let Some((own, since_us)) = here.or(self.conn.reply.print) else { return false };
         let age_s = cx.now_us.saturating_sub(since_us) / 1_000_000;
         let now_s = u64::try_from(cx.wall_s()).unwrap_or_default();

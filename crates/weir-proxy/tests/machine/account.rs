@@ -35,13 +35,19 @@ fn slow(seen: &Seen<'_>) -> Option<Vec<Do>> {
 
 #[test]
 fn an_answer_that_is_complete() {
-    let mut world = world("$request $status $bytes_sent $request_length $upstream_addr $upstream_reuse $ended_by", 1);
+    let mut world = world(
+        "$request $status $bytes_sent $request_length $upstream_addr $upstream_reuse $ended_by",
+        1,
+    );
     let client = world.client();
     world.get(client, "00000001");
     world.settle();
     let bytes = world.clients[client].taken;
     let asked = "GET /v?n=00000001 HTTP/1.1\r\nHost: a\r\n\r\n".len();
-    assert_eq!(world.lines, [format!("GET /v?n=00000001 HTTP/1.1 200 {bytes} {asked} 127.0.0.1:9000 0 none")]);
+    assert_eq!(
+        world.lines,
+        [format!("GET /v?n=00000001 HTTP/1.1 200 {bytes} {asked} 127.0.0.1:9000 0 none")]
+    );
     world.get(client, "00000002");
     world.settle();
     assert!(world.lines[1].ends_with("127.0.0.1:9000 1 none"), "{:?}", world.lines);
@@ -69,14 +75,18 @@ fn how_long_each_part_took() {
     world.stall(second, false);
     world.settle();
     assert_eq!(world.lines[0], "/100 - 0.000000 0.000000 0.100000 0.100000 0.000000 0.100000");
-    assert_eq!(world.lines[1], "/20 0.030000 0.070000 0.000000 0.020000 0.020000 0.020000 0.140000");
+    assert_eq!(
+        world.lines[1],
+        "/20 0.030000 0.070000 0.000000 0.020000 0.020000 0.020000 0.140000"
+    );
     world.finish();
 }
 
 /// A request that has to wait for a connection shows how much of its wait that was.
 #[test]
 fn the_wait_for_a_connection() {
-    let mut world = World::new(formatted("$queue_time $upstream_connect_time $request_time", plan(1, 1)), 1, 1);
+    let mut world =
+        World::new(formatted("$queue_time $upstream_connect_time $request_time", plan(1, 1)), 1, 1);
     world.servers[0].door = Door::Refuses;
     world.run_for(MS / 2);
     let client = world.client();
@@ -84,7 +94,8 @@ fn the_wait_for_a_connection() {
     world.settle();
     world.servers[0].door = Door::Open;
     world.run_for(5000 * MS);
-    let times: Vec<f64> = world.lines[0].split(' ').map(|text| text.parse().expect("seconds")).collect();
+    let times: Vec<f64> =
+        world.lines[0].split(' ').map(|text| text.parse().expect("seconds")).collect();
     assert!(times[0] > 0.0 && times[1] == times[0] && times[2] >= times[0], "{:?}", world.lines);
     world.get(client, "00000002");
     world.settle();
@@ -99,8 +110,14 @@ fn refusals_by_weir() {
         (&b"GET / x HTTP/1.1\r\nHost: a\r\n\r\n"[..], "[GET / x HTTP/1.1] 400 weir head"),
         (b"GET /\x01\"\r\n\r\n", "[GET /\\x01\\x22] 400 weir head"),
         (b"GET / HTTP/1.1\r\n\r\n", "[GET / HTTP/1.1] 400 weir head host-missing -"),
-        (b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", "[CONNECT a:443 HTTP/1.1] 405 weir head connect-refused -"),
-        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "[POST / HTTP/1.1] 400 weir body"),
+        (
+            b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+            "[CONNECT a:443 HTTP/1.1] 405 weir head connect-refused -",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            "[POST / HTTP/1.1] 400 weir body",
+        ),
     ] {
         let client = world.client();
         world.expect(client, "GET", false, false);
@@ -117,8 +134,10 @@ fn refusals_by_weir() {
 /// request.
 #[test]
 fn clients_that_are_too_slow() {
-    let mut world = world("$request_method $request $status $ended_by $phase $reason $request_length", 1);
-    let (silent, head, body, half) = (world.client(), world.client(), world.client(), world.client());
+    let mut world =
+        world("$request_method $request $status $ended_by $phase $reason $request_length", 1);
+    let (silent, head, body, half) =
+        (world.client(), world.client(), world.client(), world.client());
     for client in [head, body, half] {
         world.expect(client, "POST", false, false);
     }
@@ -156,7 +175,8 @@ fn servers_that_fail() {
     world.run_for(60_000 * MS);
     world.ask(client, "GET", "/nobody", "");
     world.settle();
-    let ends: Vec<&str> = world.lines.iter().map(|line| line.split_once(' ').expect("a target").1).collect();
+    let ends: Vec<&str> =
+        world.lines.iter().map(|line| line.split_once(' ').expect("a target").1).collect();
     assert_eq!(ends[0], "200 none done - 1");
     assert_eq!(ends[1], "502 server wait retries-exceeded 6");
     assert_eq!(ends[2], "504 weir wait forward-timeout 1");
@@ -206,7 +226,10 @@ fn clients_that_leave() {
     deep.upstreams[0].pipeline = PipelineMode::Off;
     let mut world = World::started(formatted(END, deep), 1, 1);
     world.serve(|seen| match seen.request.target.as_str() {
-        "/half" => Some(vec![Do::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf".to_vec()), Do::Silence]),
+        "/half" => Some(vec![
+            Do::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf".to_vec()),
+            Do::Silence,
+        ]),
         _ => slow(seen),
     });
     let clients: Vec<usize> = (0..4).map(|_| world.client()).collect();
@@ -240,7 +263,8 @@ fn clients_that_leave() {
 /// time; one that is complete here but does not reach the client shows that.
 #[test]
 fn pipelined_clients() {
-    let mut world = world("$request_uri $status $upstream_response_time $request_time $ended_by $phase", 3);
+    let mut world =
+        world("$request_uri $status $upstream_response_time $request_time $ended_by $phase", 3);
     world.serve(slow);
     let client = world.client();
     for target in ["/30", "/10", "/20"] {
@@ -258,7 +282,10 @@ fn pipelined_clients() {
     world.run_for(20 * MS);
     world.reset(client);
     world.settle();
-    assert_eq!(world.lines[3..], ["/30 499 - 0.020000 client wait", "/10 200 0.010000 0.020000 client deliver"]);
+    assert_eq!(
+        world.lines[3..],
+        ["/30 499 - 0.020000 client wait", "/10 200 0.010000 0.020000 client deliver"]
+    );
     world.finish();
 }
 
@@ -278,7 +305,10 @@ fn requests_behind_the_end() {
     world.ask(client, "GET", "/cut", "");
     world.ask(client, "GET", "/behind", "");
     world.run_for(10 * MS);
-    assert_eq!(world.lines, ["/cut 200 server answer truncated 1", "/behind 444 weir wait connection-closed 1"]);
+    assert_eq!(
+        world.lines,
+        ["/cut 200 server answer truncated 1", "/behind 444 weir wait connection-closed 1"]
+    );
     world.finish();
 }
 
@@ -347,7 +377,10 @@ fn interim_answers_count_as_head() {
     let client = world.client();
     world.get(client, "00000001");
     world.expect(client, "POST", false, false);
-    world.send(client, b"POST /p HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n");
+    world.send(
+        client,
+        b"POST /p HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n",
+    );
     // Its server has no opinion on the body.
     world.run_for(1_100 * MS);
     world.send(client, b"x");

@@ -156,7 +156,10 @@ fn the_budget_bounds_retries() {
     }
     let retries = world.count(|counters| counters.retries.get());
     let most = BURST_MIN + asked / 5 + 20 * 10;
-    assert!(retries >= BURST_MIN && retries <= most, "{retries} retries of {asked} requests, at most {most}");
+    assert!(
+        retries >= BURST_MIN && retries <= most,
+        "{retries} retries of {asked} requests, at most {most}"
+    );
     let refused = world.count(|counters| counters.refusals.get("retry-budget"));
     assert!(refused > asked / 4, "{refused} of {asked} refused");
     world.finish();
@@ -203,7 +206,11 @@ fn a_post_that_was_not_sent_moves() {
     check_honest("aaaa0001", world.clients[reader].replies.last().unwrap()).unwrap();
     answered(&world, poster, "aaaa0002");
     assert_eq!(world.times_served("aaaa0002"), 1);
-    assert_eq!(world.count(|counters| counters.moves.get()), 0, "it was never given to that connection");
+    assert_eq!(
+        world.count(|counters| counters.moves.get()),
+        0,
+        "it was never given to that connection"
+    );
     world.finish();
 }
 
@@ -216,7 +223,8 @@ fn a_streamed_request_that_was_not_sent_moves() {
         let poster = world.client_of(node);
         let length = if complete { 90_000 } else { 600_000 };
         world.expect(poster, "POST", false, false);
-        let head = format!("POST /p?n=aaaa0002 HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        let head =
+            format!("POST /p?n=aaaa0002 HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
         world.send(poster, head.as_bytes());
         for _ in 0..length / 30_000 {
             world.send(poster, &[b'x'; 30_000]);
@@ -226,9 +234,14 @@ fn a_streamed_request_that_was_not_sent_moves() {
         check_honest("aaaa0001", world.clients[reader].replies.last().unwrap()).unwrap();
         answered(&world, poster, "aaaa0002");
         assert_eq!(world.times_served("aaaa0002"), 1);
-        let body = world.requests().find(|request| request.nonce() == "aaaa0002").unwrap().body.length;
+        let body =
+            world.requests().find(|request| request.nonce() == "aaaa0002").unwrap().body.length;
         assert_eq!(body, length, "client of worker {node}");
-        assert_eq!(world.count(|counters| counters.moves.get()), 0, "it was never given to that connection");
+        assert_eq!(
+            world.count(|counters| counters.moves.get()),
+            0,
+            "it was never given to that connection"
+        );
         world.finish();
     }
 }

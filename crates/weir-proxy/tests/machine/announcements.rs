@@ -7,7 +7,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weir_proxy::plan::{
-    AllDown, Announcement, Dial, HealthPlan, Network, Plan, Pool, ProxyProtocol, UpstreamPlan, Whose,
+    AllDown, Announcement, Dial, HealthPlan, Network, Plan, Pool, ProxyProtocol, UpstreamPlan,
+    Whose,
 };
 
 use crate::world::{Do, Door, World, answer, plan};
@@ -24,7 +25,10 @@ fn told(pool: Pool, version: ProxyProtocol, servers: usize) -> Plan {
 /// Returns the announcement of a connection for a client with this address.
 fn of(client: usize, address: &str, version: ProxyProtocol) -> Option<Announcement> {
     let address = address.parse().expect("an address with a port");
-    Some(Announcement { version, whose: Whose::Client { address, socket: SOCKETS + client as u64 } })
+    Some(Announcement {
+        version,
+        whose: Whose::Client { address, socket: SOCKETS + client as u64 },
+    })
 }
 
 /// Returns the announcement of a client without a proxy.
@@ -34,10 +38,13 @@ fn itself(world: &World, client: usize, version: ProxyProtocol) -> Option<Announ
 
 #[test]
 fn each_connection_names_its_client() {
-    for (pool, version) in [(Pool::Pinned, ProxyProtocol::V1), (Pool::PerRequest, ProxyProtocol::V2)] {
+    for (pool, version) in
+        [(Pool::Pinned, ProxyProtocol::V1), (Pool::PerRequest, ProxyProtocol::V2)]
+    {
         for workers in [1, 3] {
             let mut world = World::started(told(pool, version, 1), workers, 1);
-            let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+            let clients: Vec<usize> =
+                (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
             for round in 0..3 {
                 for client in &clients {
                     world.get(*client, &format!("{client:04}{round:04}"));
@@ -62,7 +69,8 @@ fn each_connection_names_its_client() {
 #[test]
 fn a_proxy_speaks_for_several() {
     let mut plan = told(Pool::Pinned, ProxyProtocol::V2, 1);
-    plan.client.trusted_proxies = vec![Network { address: IpAddr::from([192, 0, 2, 0]), prefix_bits: 24 }];
+    plan.client.trusted_proxies =
+        vec![Network { address: IpAddr::from([192, 0, 2, 0]), prefix_bits: 24 }];
     let mut world = World::started(plan, 1, 1);
     let client = world.client();
     let own = world.clients[client].port;
@@ -95,13 +103,21 @@ fn a_proxy_speaks_for_several() {
     }
     // Sent at once, they are still forwarded one after the other.
     for n in 10..20 {
-        world.ask(client, "GET", &format!("/v?n={n:08}"), &format!("X-Forwarded-For: 198.51.100.{n}\r\n"));
+        world.ask(
+            client,
+            "GET",
+            &format!("/v?n={n:08}"),
+            &format!("X-Forwarded-For: 198.51.100.{n}\r\n"),
+        );
     }
     world.run_for(100_000);
     assert_eq!(world.clients[client].statuses(), [200; 17]);
     for (n, conn) in (10..20).zip(&world.conns[expected.len()..]) {
         assert_eq!(conn.announcement, of(client, &format!("198.51.100.{n}:0"), ProxyProtocol::V2));
-        assert_eq!(conn.requests.iter().map(|one| one.nonce().to_owned()).collect::<Vec<_>>(), [format!("{n:08}")]);
+        assert_eq!(
+            conn.requests.iter().map(|one| one.nonce().to_owned()).collect::<Vec<_>>(),
+            [format!("{n:08}")]
+        );
     }
     world.finish();
 }
@@ -110,7 +126,8 @@ fn a_proxy_speaks_for_several() {
 #[test]
 fn who_has_no_address() {
     let mut plan = told(Pool::Pinned, ProxyProtocol::V1, 1);
-    plan.upstreams[0].health = Some(HealthPlan { path: "/health".to_owned(), ..HealthPlan::default() });
+    plan.upstreams[0].health =
+        Some(HealthPlan { path: "/health".to_owned(), ..HealthPlan::default() });
     let mut world = World::new(plan, 2, 1);
     world.peer = weir_proxy::plan::NO_ADDRESS;
     world.run_for(20_000_000);
@@ -135,7 +152,8 @@ fn what_is_sent_again() {
     let mut lost = 0;
     world.servers[1].serve = Box::new(move |seen| {
         lost += usize::from(seen.complete);
-        seen.complete.then(|| if lost == 1 { vec![Do::Rst] } else { vec![Do::Answer(answer(seen.request))] })
+        seen.complete
+            .then(|| if lost == 1 { vec![Do::Rst] } else { vec![Do::Answer(answer(seen.request))] })
     });
     let client = world.client();
     world.get(client, "00000001");
@@ -191,7 +209,9 @@ fn who_stands_in() {
 fn a_reload_changes_it() {
     let mut world = World::started(told(Pool::Pinned, ProxyProtocol::V1, 1), 1, 1);
     let client = world.client();
-    for (n, version) in [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None, None].into_iter().enumerate() {
+    for (n, version) in
+        [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None, None].into_iter().enumerate()
+    {
         let mut wanted = told(Pool::Pinned, ProxyProtocol::V1, 1);
         wanted.upstreams[0].dial.proxy_protocol = version;
         world.reload(wanted);

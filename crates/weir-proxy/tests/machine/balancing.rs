@@ -60,7 +60,8 @@ fn shut(world: &mut World, server: usize) {
 
 fn open(world: &mut World, server: usize) {
     world.servers[server].door = Door::Open;
-    let up = |world: &World| world.open_conns().iter().any(|conn| world.conns[*conn].server == server);
+    let up =
+        |world: &World| world.open_conns().iter().any(|conn| world.conns[*conn].server == server);
     for _ in 0..4000 {
         if up(world) {
             return;
@@ -81,7 +82,8 @@ fn ask_each(world: &mut World, clients: &[usize], count: usize) {
 /// Clients that send again as soon as they have a response.
 fn ask_all(world: &mut World, clients: &[usize], us: u64) {
     let end_us = world.now_us + us;
-    let mut asked: Vec<usize> = clients.iter().map(|client| world.clients[*client].replies.len()).collect();
+    let mut asked: Vec<usize> =
+        clients.iter().map(|client| world.clients[*client].replies.len()).collect();
     while world.now_us < end_us {
         for (at, client) in clients.iter().enumerate() {
             if world.clients[*client].replies.len() == asked[at] {
@@ -113,12 +115,15 @@ fn shares_follow_the_weights() {
 /// The backup gets nothing while another server can be used, everything while none can, and nothing again.
 #[test]
 fn a_backup_stands_in() {
-    for balance in [Method::Ratio, Method::Least, Method::Dynamic(Statistic::Avg), Method::Hash(Key::Uri)] {
+    for balance in
+        [Method::Ratio, Method::Least, Method::Dynamic(Statistic::Avg), Method::Hash(Key::Uri)]
+    {
         for workers in [1, 2] {
             let mut plan = balanced(3, 4, balance.clone());
             plan.upstreams[0].servers[1].backup = true;
             let mut world = World::started(plan, workers, 1);
-            let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+            let clients: Vec<usize> =
+                (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
             let counts = during(&mut world, |world| ask_each(world, &clients, 100));
             assert!(counts[0] > 0 && counts[1] == 0 && counts[2] > 0, "{counts:?}");
             shut(&mut world, 0);
@@ -127,8 +132,14 @@ fn a_backup_stands_in() {
             assert_eq!(during(&mut world, |world| ask_each(world, &clients, 100)), [0, 100, 0]);
             open(&mut world, 0);
             world.run_for(31 * SECOND_US);
-            assert_eq!(during(&mut world, |world| ask_each(world, &clients, 100)), [100, 0, 0], "{balance:?}");
-            assert!(clients.iter().all(|client| world.clients[*client].statuses().iter().all(|status| *status == 200)));
+            assert_eq!(
+                during(&mut world, |world| ask_each(world, &clients, 100)),
+                [100, 0, 0],
+                "{balance:?}"
+            );
+            assert!(clients.iter().all(|client| {
+                world.clients[*client].statuses().iter().all(|status| *status == 200)
+            }));
             world.finish();
         }
     }
@@ -143,7 +154,8 @@ fn a_backup_is_not_used_between_two_connections() {
     let client = world.client();
     let counts = during(&mut world, |world| {
         for n in 0..50 {
-            let conn = *world.open_conns().iter().find(|conn| world.conns[**conn].server == 0).unwrap();
+            let conn =
+                *world.open_conns().iter().find(|conn| world.conns[**conn].server == 0).unwrap();
             world.say(conn, Do::Fin);
             world.settle_once();
             world.get(client, &format!("{n:08}"));
@@ -198,7 +210,8 @@ fn slow_start() {
         let mut plan = weighted(&[50, 50], connections);
         plan.upstreams[0].slow_start_us = 20 * SECOND_US;
         let mut world = World::started(plan, workers, 1);
-        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let clients: Vec<usize> =
+            (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
         let share = |world: &mut World| during(world, |world| ask_each(world, &clients, 220))[1];
         assert!(share(&mut world).abs_diff(110) <= 2, "at the start nobody has been away");
         let conn = *world.open_conns().iter().find(|conn| world.conns[**conn].server == 1).unwrap();
@@ -233,7 +246,8 @@ fn slow_start_of_who_comes() {
         let mut first = with(&[0, 1, 2], 2);
         first.upstreams[0].servers[2].name = "another".to_owned();
         let mut world = World::started(first, workers, 1);
-        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let clients: Vec<usize> =
+            (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
         let shares = |world: &mut World| during(world, |world| ask_each(world, &clients, 210));
         for servers in [&[0, 1, 2][..], &[1, 2], &[1, 2, 0]] {
             world.reload(with(servers, 2));
@@ -242,7 +256,10 @@ fn slow_start_of_who_comes() {
                 && servers.len() == 3
             {
                 let shares = shares(&mut world);
-                assert!(shares[*come].abs_diff(10) <= 3, "a tenth of 50, against 50 and 50: {shares:?}");
+                assert!(
+                    shares[*come].abs_diff(10) <= 3,
+                    "a tenth of 50, against 50 and 50: {shares:?}"
+                );
             }
             world.run_for(21 * SECOND_US);
         }
@@ -275,7 +292,9 @@ fn queues_without_a_post_come_first() {
         world.post(clients[2], "aaaa0002", b"x");
         world.post(clients[3], "aaaa0003", b"x");
         world.settle();
-        let posts = |conn: usize| world.conns[conn].requests.iter().filter(|one| one.method == "POST").count();
+        let posts = |conn: usize| {
+            world.conns[conn].requests.iter().filter(|one| one.method == "POST").count()
+        };
         assert!(world.open_conns().into_iter().all(|conn| posts(conn) == 1));
         world.get(clients[4], "bbbb0001");
         world.settle();
@@ -322,10 +341,17 @@ fn the_same_key_goes_to_the_same_server() {
     let cases: [(Key, &PendingRequest); 4] = [
         (Key::Uri, &|n| (format!("/item?n={n:08}"), String::new())),
         (Key::ClientIp, &|n| {
-            ("/v?n=00000000".to_owned(), format!("X-Forwarded-For: 10.9.9.9, 203.0.113.{n} , 198.51.100.7\r\n"))
+            (
+                "/v?n=00000000".to_owned(),
+                format!("X-Forwarded-For: 10.9.9.9, 203.0.113.{n} , 198.51.100.7\r\n"),
+            )
         }),
-        (Key::Header("x-user".to_owned()), &|n| ("/v?n=00000000".to_owned(), format!("X-User: u{n}\r\n"))),
-        (Key::Cookie("id".to_owned()), &|n| ("/v?n=00000000".to_owned(), format!("Cookie: a=b; id=\"{n}\"\r\n"))),
+        (Key::Header("x-user".to_owned()), &|n| {
+            ("/v?n=00000000".to_owned(), format!("X-User: u{n}\r\n"))
+        }),
+        (Key::Cookie("id".to_owned()), &|n| {
+            ("/v?n=00000000".to_owned(), format!("Cookie: a=b; id=\"{n}\"\r\n"))
+        }),
     ];
     for (key, request) in cases {
         let mut places: Vec<Vec<usize>> = Vec::new();
@@ -355,7 +381,9 @@ fn the_same_key_goes_to_the_same_server() {
 fn a_claimed_address_is_not_believed() {
     let mut world = World::started(balanced(5, 1, Method::Hash(Key::ClientIp)), 1, 1);
     let client = world.client();
-    let ask = |n: usize| server_of(&mut world, client, "/v?n=00000000", &format!("X-Forwarded-For: 10.0.0.{n}\r\n"));
+    let ask = |n: usize| {
+        server_of(&mut world, client, "/v?n=00000000", &format!("X-Forwarded-For: 10.0.0.{n}\r\n"))
+    };
     let places: Vec<usize> = (0..20).map(ask).collect();
     assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
 }
@@ -408,7 +436,9 @@ fn servers_of(world: &World, nonce: &str) -> Vec<usize> {
 fn earn_depth(world: &mut World, node: usize, fields: &str) {
     let clients = [(); 3].map(|()| world.client_of(node));
     for n in 0..200 {
-        clients.iter().for_each(|client| world.ask(*client, "GET", &format!("/v?n={n:08}"), fields));
+        clients
+            .iter()
+            .for_each(|client| world.ask(*client, "GET", &format!("/v?n={n:08}"), fields));
         world.settle();
     }
 }
@@ -419,7 +449,8 @@ fn earn_depth(world: &mut World, node: usize, fields: &str) {
 fn retries_follow_the_order_of_the_key() {
     for (workers, connections) in [(1, 4), (2, 4), (2, 1), (3, 1)] {
         let mut world = World::started(by_user(connections), workers, 1);
-        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let clients: Vec<usize> =
+            (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
         for user in 0..8 {
             let client = clients[user % clients.len()];
             let fields = format!("X-User: u{user}\r\n");
@@ -427,10 +458,9 @@ fn retries_follow_the_order_of_the_key() {
             let nonce = format!("dead{user:04}");
             for server in &order[..2] {
                 let killer = nonce.clone();
-                world.servers[*server].serve =
-                    Box::new(
-                        move |seen| if seen.request.nonce() == killer { Some(vec![Do::Rst]) } else { honest(seen) },
-                    );
+                world.servers[*server].serve = Box::new(move |seen| {
+                    if seen.request.nonce() == killer { Some(vec![Do::Rst]) } else { honest(seen) }
+                });
             }
             world.ask(client, "GET", &format!("/v?n={nonce}"), &fields);
             world.run_for(2 * SECOND_US);
@@ -451,14 +481,20 @@ fn what_is_sent_again_without_a_failure_stays_with_its_key() {
         let own = server_of(&mut world, client, "/v?n=00000000", "X-User: u1\r\n");
         world.servers[own].serve = Box::new(|seen| {
             let text = String::from_utf8(answer(seen.request)).unwrap();
-            Some(vec![Do::Answer(text.replacen("\r\n", "\r\nConnection: close\r\n", 1).into_bytes()), Do::Fin])
+            Some(vec![
+                Do::Answer(text.replacen("\r\n", "\r\nConnection: close\r\n", 1).into_bytes()),
+                Do::Fin,
+            ])
         });
         for n in 0..3 {
             let other = world.client_of(usize::from(workers) - 1);
             world.ask(other, "GET", &format!("/v?n=close00{n}"), "X-User: u1\r\n");
         }
         world.run_for(SECOND_US);
-        assert!(world.count(|counters| counters.resends.get()) > 0, "{workers} workers: nothing was sent again");
+        assert!(
+            world.count(|counters| counters.resends.get()) > 0,
+            "{workers} workers: nothing was sent again"
+        );
         for n in 0..3 {
             assert_eq!(servers_of(&world, &format!("close00{n}")), [own], "{workers} workers");
         }
@@ -519,7 +555,8 @@ fn least_outstanding() {
     for workers in [1, 2] {
         let mut world = World::started(balanced(3, 4, Method::Least), workers, 1);
         world.servers[0].serve = Box::new(|_| Some(vec![Do::Silence]));
-        let clients: Vec<usize> = (0..30).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..30).map(|n| world.client_of(n % usize::from(workers))).collect();
         let counts = during(&mut world, |world| {
             for (n, client) in clients.iter().enumerate() {
                 world.get(*client, &format!("{n:08}"));
@@ -537,8 +574,10 @@ fn least_outstanding() {
 #[test]
 fn load_leaves_a_slow_server() {
     for (workers, connections) in [(1, 4), (2, 1)] {
-        let mut world = World::started(balanced(2, connections, Method::Dynamic(Statistic::Avg)), workers, 1);
-        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let mut world =
+            World::started(balanced(2, connections, Method::Dynamic(Statistic::Avg)), workers, 1);
+        let clients: Vec<usize> =
+            (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
         world.servers[0].serve = Box::new(slow(2_000));
         world.servers[1].serve = Box::new(slow(2_000));
         let share = |world: &mut World, us: u64| {
@@ -563,9 +602,13 @@ fn load_leaves_a_slow_server() {
 /// With any method, every response belongs to its request, over several workers, while servers come and go.
 #[test]
 fn every_method_delivers() {
-    let predict =
-        Method::Predict { by: Statistic::Percentile(9000), past_us: 30 * SECOND_US, ahead_us: 15 * SECOND_US };
-    for balance in [Method::Dynamic(Statistic::Max), predict, Method::Least, Method::Hash(Key::Uri)] {
+    let predict = Method::Predict {
+        by: Statistic::Percentile(9000),
+        past_us: 30 * SECOND_US,
+        ahead_us: 15 * SECOND_US,
+    };
+    for balance in [Method::Dynamic(Statistic::Max), predict, Method::Least, Method::Hash(Key::Uri)]
+    {
         let mut world = World::started(balanced(3, 2, balance), 2, 7);
         let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % 2)).collect();
         for round in 0..60 {
@@ -608,7 +651,8 @@ fn binding(world: &World, client: usize) -> Option<String> {
 
 /// Sends a request with the cookie; returns the server that got it, and the new binding.
 fn ask_bound(world: &mut World, client: usize, cookie: &str) -> (usize, Option<String>) {
-    let server = server_of(world, client, "/v?n=00000001", &format!("Cookie: x=y; srv={cookie}\r\n"));
+    let server =
+        server_of(world, client, "/v?n=00000001", &format!("Cookie: x=y; srv={cookie}\r\n"));
     (server, binding(world, client))
 }
 
@@ -617,7 +661,8 @@ fn ask_bound(world: &mut World, client: usize, cookie: &str) -> (usize, Option<S
 fn a_session_stays_with_its_server() {
     for (workers, connections) in [(1, 2), (3, 1)] {
         let mut world = World::started(sticky(3, connections, true), workers, 1);
-        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let clients: Vec<usize> =
+            (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
         let mut values = Vec::new();
         for n in 0..9 {
             let client = clients[n % clients.len()];
@@ -625,7 +670,11 @@ fn a_session_stays_with_its_server() {
             let value = binding(&world, client).expect("a cookie with the first answer");
             assert!(!value.contains("10.0.0"));
             for other in &clients {
-                assert_eq!(ask_bound(&mut world, *other, &value), (server, None), "{workers} workers");
+                assert_eq!(
+                    ask_bound(&mut world, *other, &value),
+                    (server, None),
+                    "{workers} workers"
+                );
             }
             values.push((server, value));
         }
@@ -689,7 +738,11 @@ fn a_session_whose_server_goes_away() {
             assert_ne!(other, server);
             let renewed = renewed.expect("the cookie is renewed");
             open(&mut world, server);
-            assert_eq!(ask_bound(&mut world, client, &renewed), (other, None), "it does not go back");
+            assert_eq!(
+                ask_bound(&mut world, client, &renewed),
+                (other, None),
+                "it does not go back"
+            );
             world.finish();
         }
     }
@@ -745,7 +798,10 @@ fn which_answers_bind() {
     for server in 0..2 {
         world.servers[server].serve = Box::new(|seen| {
             let hint = Do::Bytes(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec());
-            let bye = Do::Answer(b"HTTP/1.1 404 Not Found\r\nSet-Cookie: own=1\r\nContent-Length: 0\r\n\r\n".to_vec());
+            let bye = Do::Answer(
+                b"HTTP/1.1 404 Not Found\r\nSet-Cookie: own=1\r\nContent-Length: 0\r\n\r\n"
+                    .to_vec(),
+            );
             seen.complete.then(|| vec![hint, bye])
         });
     }

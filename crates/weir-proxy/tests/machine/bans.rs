@@ -6,7 +6,9 @@
 use std::net::IpAddr;
 
 use weir_proxy::engine::Unwanted;
-use weir_proxy::plan::{BanPlan, ClientPlan, Entrance, LimitPlan, Network, Over, Plan, ShieldPlan, Terms};
+use weir_proxy::plan::{
+    BanPlan, ClientPlan, Entrance, LimitPlan, Network, Over, Plan, ShieldPlan, Terms,
+};
 use weir_proxy::shield::bans::{BanSet, Block, Offence};
 use weir_proxy::shield::limit::Rate;
 
@@ -26,7 +28,8 @@ fn block(text: &str) -> Block {
 fn limited(change: impl FnOnce(&mut ShieldPlan)) -> Plan {
     let one = LimitPlan::new("one", Terms::Requests(Rate::new(1, SECOND_US, 1, false)));
     let mut shield = ShieldPlan::new(vec![one], 1024);
-    shield.ban = Some(BanPlan { offences: Rate::new(3, 60 * SECOND_US, 3, false), ..BanPlan::default() });
+    shield.ban =
+        Some(BanPlan { offences: Rate::new(3, 60 * SECOND_US, 3, false), ..BanPlan::default() });
     change(&mut shield);
     Plan { shield: Some(shield), ..plan(1, 1) }
 }
@@ -38,13 +41,19 @@ fn trusting(proxy: &str, plan: Plan) -> Plan {
 
 fn offered(world: &mut World) -> Vec<Offence> {
     let engines = world.nodes.iter_mut().map(|node| &mut node.engine);
-    engines.flat_map(|engine| std::iter::from_fn(|| engine.take_offence()).collect::<Vec<_>>()).collect()
+    engines
+        .flat_map(|engine| std::iter::from_fn(|| engine.take_offence()).collect::<Vec<_>>())
+        .collect()
 }
 
 fn connect(world: &mut World, from: &str) -> Result<u64, Unwanted> {
     let peer = std::net::SocketAddr::new(address(from), 1);
     world.nodes[0].engine.begin_turn(world.now_us);
-    world.nodes[0].engine.accepted(77, peer, Entrance { serves: world.serves, ..Entrance::default() })
+    world.nodes[0].engine.accepted(
+        77,
+        peer,
+        Entrance { serves: world.serves, ..Entrance::default() },
+    )
 }
 
 fn banned(world: &World, who: &[&str], for_us: u64) -> BanSet {
@@ -68,7 +77,12 @@ fn who_is_refused_too_often_is_offered_once() {
     }
     assert_eq!(
         offered(&mut world),
-        [Offence { block: block("192.0.2.7"), limit: "one".into(), by_proxy: false, forwards: false }]
+        [Offence {
+            block: block("192.0.2.7"),
+            limit: "one".into(),
+            by_proxy: false,
+            forwards: false
+        }]
     );
     world.run_for(SECOND_US);
     (0..3).for_each(|_| world.get(clients[0], "c"));
@@ -92,7 +106,12 @@ fn networks_are_offered_as_such() {
     world.settle();
     assert_eq!(
         offered(&mut world),
-        [Offence { block: block("2001:db8:1:2::/64"), limit: "one".into(), by_proxy: false, forwards: false }]
+        [Offence {
+            block: block("2001:db8:1:2::/64"),
+            limit: "one".into(),
+            by_proxy: false,
+            forwards: false
+        }]
     );
     world.finish();
 }
@@ -112,7 +131,10 @@ fn limits_that_only_observe_ban_nobody() {
         let client = world.client();
         (0..9).for_each(|_| world.get(client, "a"));
         world.settle();
-        assert_eq!((offered(&mut world), world.clients[client].statuses()), (Vec::new(), vec![200; 9]));
+        assert_eq!(
+            (offered(&mut world), world.clients[client].statuses()),
+            (Vec::new(), vec![200; 9])
+        );
         world.finish();
     }
 }
@@ -154,7 +176,9 @@ fn a_limit_of_connections_bans() {
 #[test]
 fn what_a_banned_client_has_is_reset() {
     let mut world = World::started(plan(1, 4), 1, 1);
-    world.serve(|seen| (!seen.request.target.contains("slow")).then(|| vec![Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        (!seen.request.target.contains("slow")).then(|| vec![Do::Answer(answer(seen.request))])
+    });
     world.peer = address("192.0.2.7");
     let (idle, waits, http2) = (world.client(), world.client(), world.http2_client(0, 65_535));
     world.peer = address("192.0.2.8");
@@ -238,12 +262,22 @@ fn what_clients_say_of_others_bans_nobody() {
     world.peer = address("192.0.2.7");
     let client = world.client();
     for _ in 0..6 {
-        world.ask(client, "GET", "/v", "X-Forwarded-For: 198.51.100.1\r\nForwarded: for=198.51.100.1\r\n");
+        world.ask(
+            client,
+            "GET",
+            "/v",
+            "X-Forwarded-For: 198.51.100.1\r\nForwarded: for=198.51.100.1\r\n",
+        );
     }
     world.settle();
     assert_eq!(
         offered(&mut world),
-        [Offence { block: block("192.0.2.7"), limit: "one".into(), by_proxy: false, forwards: true }]
+        [Offence {
+            block: block("192.0.2.7"),
+            limit: "one".into(),
+            by_proxy: false,
+            forwards: true
+        }]
     );
     let set = banned(&world, &["198.51.100.1"], SECOND_US);
     world.ban(set);
@@ -255,7 +289,11 @@ fn what_clients_say_of_others_bans_nobody() {
 /// A client behind a trusted proxy is proposed by the proxy's statement, and the proxy never is.
 #[test]
 fn behind_a_trusted_proxy_the_client_is_offered() {
-    let mut world = World::started(trusting("192.0.2.1", limited(|shield| shield.limits[0].over = Over::Ban)), 1, 1);
+    let mut world = World::started(
+        trusting("192.0.2.1", limited(|shield| shield.limits[0].over = Over::Ban)),
+        1,
+        1,
+    );
     world.peer = address("192.0.2.1");
     let client = world.client();
     (0..3).for_each(|_| world.ask(client, "GET", "/v", "X-Forwarded-For: 198.51.100.1\r\n"));
@@ -263,7 +301,12 @@ fn behind_a_trusted_proxy_the_client_is_offered() {
     world.settle();
     assert_eq!(
         offered(&mut world),
-        [Offence { block: block("198.51.100.1"), limit: "one".into(), by_proxy: true, forwards: false }]
+        [Offence {
+            block: block("198.51.100.1"),
+            limit: "one".into(),
+            by_proxy: true,
+            forwards: false
+        }]
     );
     assert_eq!(world.clients[client].statuses(), [200, 429, 429, 200, 200, 200]);
     world.finish();

@@ -62,7 +62,8 @@ fn connections_come_with_requests_and_go_with_them() {
     let mut world = World::started(fixed, 1, 1);
     world.serve(slow_after(SECOND / 10));
     assert_eq!(open(&world), 1, "one is kept");
-    let clients: Vec<usize> = (0..6).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();
+    let clients: Vec<usize> =
+        (0..6).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();
     world.run_for(SECOND / 20);
     assert_eq!(open(&world), 4, "as many as may share, while nothing is held");
     world.run_for(SECOND);
@@ -101,7 +102,8 @@ fn a_server_of_one_answer_a_connection_has_no_idle_one() {
             let ends = whole.replacen("X-Nonce", "Connection: close\r\nX-Nonce", 1);
             seen.complete.then(|| vec![Do::Answer(ends.into_bytes()), Do::Fin])
         });
-        let clients: Vec<usize> = (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
         for round in 0..20 {
             for (n, client) in clients.iter().enumerate() {
                 world.get(*client, &format!("{round:04}{n:04}"));
@@ -124,7 +126,11 @@ fn connections_that_can_not_be_used_are_not_made() {
     world.serve(move |seen| {
         let mut script = slow(seen)?;
         if let Some(Do::Answer(whole)) = script.pop() {
-            let ends = String::from_utf8(whole).expect("text").replacen("X-Nonce", "Connection: close\r\nX-Nonce", 1);
+            let ends = String::from_utf8(whole).expect("text").replacen(
+                "X-Nonce",
+                "Connection: close\r\nX-Nonce",
+                1,
+            );
             script.extend([Do::Answer(ends.into_bytes()), Do::Fin]);
         }
         Some(script)
@@ -150,7 +156,9 @@ fn connections_that_can_not_be_used_are_not_made() {
 #[test]
 fn what_goes_alone_holds_only_what_is_beyond_the_shared() {
     let mut world = World::started(breathing(1, 4, 8), 1, 1);
-    world.serve(|seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) });
+    world.serve(
+        |seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) },
+    );
     for n in 0..10 {
         let poster = world.client();
         world.post(poster, &format!("bbbb{n:04}"), b"x");
@@ -164,7 +172,13 @@ fn what_goes_alone_holds_only_what_is_beyond_the_shared() {
         world.settle();
         check_honest(&format!("cccc{n:04}"), &world.clients[client].replies[0]).unwrap();
     }
-    assert!(world.conns.iter().all(|conn| conn.requests.iter().skip(1).all(|request| request.method != "POST")));
+    assert!(
+        world.conns.iter().all(|conn| conn
+            .requests
+            .iter()
+            .skip(1)
+            .all(|request| request.method != "POST"))
+    );
 }
 
 /// Those beyond the shared ones are many or few: a higher number never leaves less room for
@@ -173,7 +187,9 @@ fn what_goes_alone_holds_only_what_is_beyond_the_shared() {
 fn one_connection_more_is_room_for_one_more() {
     for (max, alone) in [(4, 4), (5, 4), (6, 4), (8, 4), (9, 5)] {
         let mut world = World::started(breathing(1, 4, max), 1, 1);
-        world.serve(|seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) });
+        world.serve(|seen| {
+            if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) }
+        });
         for n in 0..10 {
             let poster = world.client();
             world.post(poster, &format!("bbbb{n:04}"), b"x");
@@ -187,7 +203,9 @@ fn one_connection_more_is_room_for_one_more() {
 #[test]
 fn all_that_may_be_made_can_be_made() {
     let mut world = World::started(breathing(1, 1, 8), 4, 1);
-    world.serve(|seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) });
+    world.serve(
+        |seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) },
+    );
     for n in 0..12 {
         let poster = world.client_of(n % 4);
         world.post(poster, &format!("bbbb{n:04}"), b"x");
@@ -206,7 +224,9 @@ fn what_is_held_does_not_fill_a_server() {
     let mut narrow = breathing(1, 4, 64);
     narrow.upstreams[0].queue_size = 1;
     let mut world = World::started(narrow, 1, 1);
-    world.serve(|seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) });
+    world.serve(
+        |seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) },
+    );
     for n in 0..20 {
         let poster = world.client();
         world.post(poster, &format!("bbbb{n:04}"), b"x");
@@ -295,7 +315,8 @@ fn polls_that_are_usual_are_late_as_well() {
                 world.settle();
             }
         }
-        let polls: Vec<usize> = (0..polls).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();
+        let polls: Vec<usize> =
+            (0..polls).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();
         let waiting = world.client();
         world.get(waiting, "eeee0000");
         world.run_for(8 * SECOND);
@@ -376,7 +397,11 @@ fn a_post_gets_no_connection_that_has_rested() {
         world.post(client, "00000002", b"x");
         world.run_for(SECOND / 10);
         check_honest("00000002", &world.clients[client].replies[2]).unwrap();
-        assert_eq!(carrier(&world, "00000001") == carrier(&world, "00000002"), same, "after {rest_us} us");
+        assert_eq!(
+            carrier(&world, "00000001") == carrier(&world, "00000002"),
+            same,
+            "after {rest_us} us"
+        );
         world.run_for(rest_us);
         world.get(client, "00000003");
         world.settle();
@@ -397,8 +422,12 @@ fn a_post_does_not_meet_an_end_without_a_word() {
             let count = served.entry(seen.conn).or_insert(0);
             *count += u32::from(seen.complete);
             let end = (*count == after).then_some([Do::Delay(delay_us), Do::Fin]);
-            seen.complete
-                .then(|| [Do::Answer(answer(seen.request))].into_iter().chain(end.into_iter().flatten()).collect())
+            seen.complete.then(|| {
+                [Do::Answer(answer(seen.request))]
+                    .into_iter()
+                    .chain(end.into_iter().flatten())
+                    .collect()
+            })
         });
         let clients: Vec<usize> = (0..4).map(|_| world.client()).collect();
         for n in 0..100 {
@@ -411,7 +440,8 @@ fn a_post_does_not_meet_an_end_without_a_word() {
             world.run_for(300);
         }
         world.run_for(SECOND);
-        let statuses: Vec<u16> = clients.iter().flat_map(|client| world.clients[*client].statuses()).collect();
+        let statuses: Vec<u16> =
+            clients.iter().flat_map(|client| world.clients[*client].statuses()).collect();
         let lost = statuses.iter().filter(|status| **status != 200).count();
         assert_eq!((statuses.len(), lost), (400, 0), "{after} {delay_us}: answered, lost");
         world.finish();
@@ -456,12 +486,17 @@ fn each_worker_has_its_own_soon() {
 #[test]
 fn a_body_that_dribbles_is_found_in_time() {
     // Bytes a second, bytes at first, and the time by which it must have been found.
-    for (rate, first, by_us) in [(5, 0, Some(11)), (150, 0, None), (5, 5_000, Some(21)), (5, 100_000, Some(21))] {
+    for (rate, first, by_us) in
+        [(5, 0, Some(11)), (150, 0, None), (5, 5_000, Some(21)), (5, 100_000, Some(21))]
+    {
         let mut world = World::started(breathing(1, 4, 8), 1, 1);
         world.serve(honest);
         let client = world.client();
         world.expect(client, "POST", false, false);
-        world.send(client, b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
+        world.send(
+            client,
+            b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n",
+        );
         world.send(client, &vec![b'x'; first]);
         for second in 0..40 {
             if !world.clients[client].replies.is_empty() {
@@ -512,7 +547,9 @@ fn posts_beside_gets(way: Way, answers: u64, spread: u64, posts: usize) -> (usiz
         let close = || text().replacen("\r\n", "\r\nConnection: close\r\n", 1).into_bytes();
         Some(match way {
             Way::Announced => vec![Do::Answer(close()), Do::Fin],
-            Way::Old => vec![Do::Answer(text().replacen("HTTP/1.1", "HTTP/1.0", 1).into_bytes()), Do::Fin],
+            Way::Old => {
+                vec![Do::Answer(text().replacen("HTTP/1.1", "HTTP/1.0", 1).into_bytes()), Do::Fin]
+            }
             Way::Fin(late_us) => vec![Do::Answer(answer), Do::Delay(late_us), Do::Fin],
             Way::Rst(late_us) => vec![Do::Answer(answer), Do::Delay(late_us), Do::Rst],
             Way::Unread => vec![Do::Answer(answer), Do::Rst],
@@ -526,7 +563,11 @@ fn posts_beside_gets(way: Way, answers: u64, spread: u64, posts: usize) -> (usiz
         for (at, client) in clients.iter().enumerate() {
             if let Some((nonce, post)) = &asked[at] {
                 let Some(reply) = world.clients[*client].replies.pop() else { continue };
-                assert!(*post || check_honest(nonce, &reply).is_ok(), "{way:?} {answers}: a GET got {}", reply.status);
+                assert!(
+                    *post || check_honest(nonce, &reply).is_ok(),
+                    "{way:?} {answers}: a GET got {}",
+                    reply.status
+                );
                 lost += usize::from(*post && check_honest(nonce, &reply).is_err());
             }
             count += 1;
@@ -541,7 +582,11 @@ fn posts_beside_gets(way: Way, answers: u64, spread: u64, posts: usize) -> (usiz
         world.run_for(100);
     }
     world.run_for(SECOND);
-    let requests = world.conns.iter().flat_map(|conn| &conn.requests).filter(|request| request.method == "POST");
+    let requests = world
+        .conns
+        .iter()
+        .flat_map(|conn| &conn.requests)
+        .filter(|request| request.method == "POST");
     let mut nonces: Vec<&str> = requests.map(|request| request.nonce()).collect();
     nonces.sort_unstable();
     let twice = nonces.windows(2).filter(|pair| pair[0] == pair[1]).count();
@@ -554,7 +599,8 @@ fn posts_beside_gets(way: Way, answers: u64, spread: u64, posts: usize) -> (usiz
 #[test]
 fn ten_thousand_posts_beside_gets() {
     let said = [Way::Announced, Way::Old];
-    let unsaid = [Way::Fin(0), Way::Fin(200), Way::Fin(20_000), Way::Rst(0), Way::Rst(200), Way::Unread];
+    let unsaid =
+        [Way::Fin(0), Way::Fin(200), Way::Fin(20_000), Way::Rst(0), Way::Rst(200), Way::Unread];
     for way in said.into_iter().chain(unsaid) {
         for (answers, spread) in [(1, 0), (2, 0), (3, 0), (7, 0), (50, 0), (1, 6), (20, 60)] {
             let (lost, twice) = posts_beside_gets(way, answers, spread, 180);

@@ -44,7 +44,11 @@ fn counting(world: &mut World, lines: &'static str) -> Rc<Cell<u32>> {
     world.serve(move |seen| {
         seen.complete.then(|| {
             asked.set(asked.get() + 1);
-            vec![Do::Answer(reply(200, lines, format!("{} {}", seen.request.target, asked.get()).as_bytes()))]
+            vec![Do::Answer(reply(
+                200,
+                lines,
+                format!("{} {}", seen.request.target, asked.get()).as_bytes(),
+            ))]
         })
     });
     count
@@ -73,7 +77,10 @@ fn the_second_is_a_hit() {
         let first = world.client_of(0);
         world.ask(first, "GET", "/a", "");
         world.settle();
-        assert_eq!(last(&world, first), (200, "/a 1".into(), "weir; fwd=uri-miss; ttl=60; stored".into()));
+        assert_eq!(
+            last(&world, first),
+            (200, "/a 1".into(), "weir; fwd=uri-miss; ttl=60; stored".into())
+        );
         world.run_for(2_000_000);
         let second = world.client_of(usize::from(workers) - 1);
         world.ask(second, "GET", "/a", "");
@@ -127,7 +134,8 @@ fn hits_keep_the_order() {
 fn large_bodies() {
     for (workers, chunked) in [(1, false), (1, true), (2, false)] {
         let mut world = World::started(cached(1, |_| {}), workers, 1);
-        let body: Vec<u8> = (0..1_500_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+        let body: Vec<u8> =
+            (0..1_500_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
         let expected = weir_check::Body::of(&body);
         let asked = Rc::new(Cell::new(0));
         let count = Rc::clone(&asked);
@@ -143,13 +151,16 @@ fn large_bodies() {
                     }
                     answer.extend_from_slice(b"0\r\n\r\n");
                 } else {
-                    answer.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+                    answer.extend_from_slice(
+                        format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes(),
+                    );
                     answer.extend_from_slice(&body);
                 }
                 vec![Do::Answer(answer)]
             })
         });
-        let clients: Vec<usize> = (0..3).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..3).map(|n| world.client_of(n % usize::from(workers))).collect();
         world.stall(clients[0], true);
         clients.iter().for_each(|client| world.ask(*client, "GET", "/large", ""));
         world.run_for(1_000_000);
@@ -171,10 +182,12 @@ fn what_is_private_is_asked_for_each() {
     for workers in [1, 2] {
         let mut world = World::started(cached(4, |_| {}), workers, 1);
         let count = counting(&mut world, "Cache-Control: private, max-age=60\r\n");
-        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
         clients.iter().for_each(|client| world.ask(*client, "GET", "/p", ""));
         world.settle();
-        let mut bodies: Vec<String> = clients.iter().map(|client| last(&world, *client).1).collect();
+        let mut bodies: Vec<String> =
+            clients.iter().map(|client| last(&world, *client).1).collect();
         bodies.sort();
         bodies.dedup();
         assert_eq!((bodies.len(), count.get()), (6, 6));
@@ -200,10 +213,14 @@ fn a_herd_is_one_request() {
             seen.complete.then(|| {
                 asked.set(asked.get() + 1);
                 assert!(is_get(seen.request));
-                vec![Do::Delay(200_000), Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", b"herd"))]
+                vec![
+                    Do::Delay(200_000),
+                    Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", b"herd")),
+                ]
             })
         });
-        let clients: Vec<usize> = (0..30).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..30).map(|n| world.client_of(n % usize::from(workers))).collect();
         clients.iter().for_each(|client| world.ask(*client, "GET", "/h", ""));
         world.run_for(50_000);
         world.reset(clients[0]);
@@ -223,7 +240,8 @@ fn who_waits_gets_nothing_of_one_who_has_left() {
         let mut world = World::started(cached(4, |_| {}), 1, 1);
         world.serve(move |seen| {
             let body = seen.request.fields.all("cookie").join("");
-            seen.complete.then(|| vec![Do::Delay(100_000), Do::Answer(reply(200, lines, body.as_bytes()))])
+            seen.complete
+                .then(|| vec![Do::Delay(100_000), Do::Answer(reply(200, lines, body.as_bytes()))])
         });
         let (first, second) = (world.client(), world.client());
         world.ask(first, "GET", "/me", "Cookie: user=first\r\n");
@@ -242,7 +260,9 @@ fn who_waits_gets_nothing_of_one_who_has_left() {
 fn nobody_waits() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
     world.serve(|seen| {
-        seen.complete.then(|| vec![Do::Delay(200_000), Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", b"x"))])
+        seen.complete.then(|| {
+            vec![Do::Delay(200_000), Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", b"x"))]
+        })
     });
     let client = world.client();
     world.ask(client, "GET", "/h", "");
@@ -262,7 +282,8 @@ fn a_failure_reaches_all() {
     for workers in [1, 3] {
         let mut world = World::started(cached(1, |_| {}), workers, 1);
         world.serve(|seen| seen.complete.then(|| vec![Do::Silence]));
-        let clients: Vec<usize> = (0..9).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..9).map(|n| world.client_of(n % usize::from(workers))).collect();
         clients.iter().for_each(|client| world.ask(*client, "GET", "/h", ""));
         world.run_for(100_000);
         let asked = world.requests().count();
@@ -280,7 +301,8 @@ fn a_failure_reaches_all() {
 fn a_broken_body() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
     world.serve(|seen| {
-        let head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\nabc".to_vec();
+        let head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\nabc"
+            .to_vec();
         seen.complete.then(|| vec![Do::Bytes(head), Do::Rst])
     });
     for _ in 0..2 {
@@ -313,7 +335,8 @@ fn variants() {
         ("deflate", "identity"),
         ("gzip;q=0", "identity"),
     ] {
-        let line = if sent.is_empty() { String::new() } else { format!("Accept-Encoding: {sent}\r\n") };
+        let line =
+            if sent.is_empty() { String::new() } else { format!("Accept-Encoding: {sent}\r\n") };
         world.ask(client, "GET", "/v", &line);
         world.run_for(50_000);
         assert_eq!(last(&world, client).1, expected);
@@ -329,8 +352,7 @@ fn what_shapes_answers_is_not_asked() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
     counting(&mut world, "Cache-Control: max-age=60\r\n");
     let client = world.client();
-    let lines =
-        "If-None-Match: \"x\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\nX-Forwarded-Host: evil\r\n";
+    let lines = "If-None-Match: \"x\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\nX-Forwarded-Host: evil\r\n";
     world.ask(client, "GET", "/a", lines);
     world.run_for(50_000);
     assert_eq!(last(&world, client).1, "/a 1");
@@ -353,7 +375,9 @@ fn tags_stay_here() {
     world.serve(|seen| {
         seen.complete.then(|| {
             let control = if seen.request.target == "/a" { "max-age=60" } else { "private" };
-            let lines = format!("Cache-Control: {control}\r\nSurrogate-Key: x y\r\nCache-Groups: \"z\"\r\n");
+            let lines = format!(
+                "Cache-Control: {control}\r\nSurrogate-Key: x y\r\nCache-Groups: \"z\"\r\n"
+            );
             vec![Do::Answer(reply(200, &lines, b"x"))]
         })
     });
@@ -379,7 +403,10 @@ fn credentials() {
     world.ask(client, "GET", "/a", "");
     world.run_for(50_000);
     // The credentials of that client keep no other client's response from the store.
-    assert_eq!(last(&world, client), (200, "/a 2".into(), "weir; fwd=uri-miss; ttl=60; stored".into()));
+    assert_eq!(
+        last(&world, client),
+        (200, "/a 2".into(), "weir; fwd=uri-miss; ttl=60; stored".into())
+    );
     world.finish();
 }
 
@@ -392,8 +419,14 @@ fn validation() {
             seen.complete.then(|| {
                 let lines = "Cache-Control: max-age=2\r\nETag: \"a\"\r\nX-New: 1\r\n";
                 match seen.request.fields.all("if-none-match")[..] {
-                    ["\"a\""] => vec![Do::Answer(format!("HTTP/1.1 304 X\r\n{lines}\r\n").into_bytes())],
-                    _ => vec![Do::Answer(reply(200, "Cache-Control: max-age=2\r\nETag: \"a\"\r\n", b"body"))],
+                    ["\"a\""] => {
+                        vec![Do::Answer(format!("HTTP/1.1 304 X\r\n{lines}\r\n").into_bytes())]
+                    }
+                    _ => vec![Do::Answer(reply(
+                        200,
+                        "Cache-Control: max-age=2\r\nETag: \"a\"\r\n",
+                        b"body",
+                    ))],
                 }
             })
         });
@@ -404,7 +437,10 @@ fn validation() {
         world.run_for(100_000);
         let reply = world.clients[client].replies.last().expect("an answer");
         assert_eq!(reply.fields.all("x-new"), ["1"]);
-        assert_eq!(last(&world, client), (200, "body".into(), "weir; fwd=stale; fwd-status=304; ttl=2".into()));
+        assert_eq!(
+            last(&world, client),
+            (200, "body".into(), "weir; fwd=stale; fwd-status=304; ttl=2".into())
+        );
         world.ask(client, "GET", "/a", "Cache-Control: no-cache\r\n");
         world.run_for(100_000);
         // Confirmed a moment ago: not revalidated because a client wants it.
@@ -432,7 +468,8 @@ fn stale_answers() {
             if failing.get() {
                 return vec![Do::Answer(reply(503, "", b"sorry"))];
             }
-            let lines = "Cache-Control: max-age=1, stale-while-revalidate=10, stale-if-error=100\r\n";
+            let lines =
+                "Cache-Control: max-age=1, stale-while-revalidate=10, stale-if-error=100\r\n";
             vec![Do::Answer(reply(200, lines, format!("{}", asked.get()).as_bytes()))]
         })
     });
@@ -450,14 +487,21 @@ fn stale_answers() {
     assert_eq!((ask(&mut world, 0).0.as_str(), count.get()), ("2", 2));
     fails.set(true);
     assert_eq!(ask(&mut world, 50_000_000).0, "2");
-    assert_eq!(ask(&mut world, 0), ("2".into(), "weir; hit; fwd=stale; fwd-status=503; ttl=-49".into()));
+    assert_eq!(
+        ask(&mut world, 0),
+        ("2".into(), "weir; hit; fwd=stale; fwd-status=503; ttl=-49".into())
+    );
     world.servers[0].door = crate::world::Door::Refuses;
     world.open_conns().into_iter().for_each(|conn| world.cut(conn, Do::Rst));
     world.run_for(1_000_000);
     world.ask(client, "GET", "/a", "");
     world.run_for(40_000_000);
     assert_eq!(last(&world, client).0, 200);
-    assert!(last(&world, client).2.starts_with("weir; hit; fwd=stale; ttl=-"), "{:?}", last(&world, client));
+    assert!(
+        last(&world, client).2.starts_with("weir; hit; fwd=stale; ttl=-"),
+        "{:?}",
+        last(&world, client)
+    );
     world.finish();
 }
 
@@ -509,7 +553,9 @@ fn changes_while_it_is_fetched() {
         let asked = Rc::clone(&count);
         world.serve(move |seen| {
             seen.complete.then(|| {
-                let answer = |body: &str| Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", body.as_bytes()));
+                let answer = |body: &str| {
+                    Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", body.as_bytes()))
+                };
                 match seen.request.method == "GET" {
                     true => {
                         asked.set(asked.get() + 1);
@@ -542,7 +588,11 @@ fn a_server_out_of_step() {
             let own = reply(200, lines, seen.request.target.as_bytes());
             match &*seen.request.target {
                 // The response of another request, then its own.
-                "/shifted" => vec![Do::Answer(reply(200, lines, b"/secret")), Do::Delay(100_000), Do::Bytes(own)],
+                "/shifted" => vec![
+                    Do::Answer(reply(200, lines, b"/secret")),
+                    Do::Delay(100_000),
+                    Do::Bytes(own),
+                ],
                 "/surplus" => vec![Do::Answer([own.clone(), own].concat())],
                 _ => vec![Do::Answer(own)],
             }
@@ -579,7 +629,8 @@ fn streams() {
     world.open(client, 7, "/s");
     world.run_for(100_000);
     for stream in [1, 5, 7] {
-        let reply = world.stream_reply(client, stream).unwrap_or_else(|| panic!("no answer on {stream}"));
+        let reply =
+            world.stream_reply(client, stream).unwrap_or_else(|| panic!("no answer on {stream}"));
         assert_eq!((reply.status, reply.body.length), (200, 300_000));
     }
     assert_eq!(world.requests().count(), 1);
@@ -599,7 +650,9 @@ fn streams() {
 fn a_worker_is_born_again() {
     let mut world = World::started(cached(1, |_| {}), 2, 1);
     world.serve(|seen| {
-        seen.complete.then(|| vec![Do::Delay(300_000), Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", b"x"))])
+        seen.complete.then(|| {
+            vec![Do::Delay(300_000), Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", b"x"))]
+        })
     });
     let (first, second) = (world.client_of(0), world.client_of(1));
     world.ask(first, "GET", "/h", "");
@@ -619,13 +672,19 @@ fn what_connection_names_selects_nothing() {
     world.serve(|seen| {
         seen.complete.then(|| {
             let body = seen.request.fields.all("accept-language").join("|");
-            vec![Do::Answer(reply(200, "Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", body.as_bytes()))]
+            vec![Do::Answer(reply(
+                200,
+                "Cache-Control: max-age=60\r\nVary: Accept-Language\r\n",
+                body.as_bytes(),
+            ))]
         })
     });
     let client = world.client();
-    for (lines, expected) in
-        [("Accept-Language: de\r\nConnection: accept-language\r\n", ""), ("Accept-Language: de\r\n", "de"), ("", "")]
-    {
+    for (lines, expected) in [
+        ("Accept-Language: de\r\nConnection: accept-language\r\n", ""),
+        ("Accept-Language: de\r\n", "de"),
+        ("", ""),
+    ] {
         world.ask(client, "GET", "/a", lines);
         world.run_for(50_000);
         assert_eq!(last(&world, client).1, expected, "{lines}");
@@ -644,8 +703,14 @@ fn a_304_without_conditions() {
         seen.complete.then(|| {
             asked.set(asked.get() + 1);
             match asked.get() {
-                1 => vec![Do::Answer(reply(200, "Cache-Control: max-age=1, stale-while-revalidate=1\r\n", b"x"))],
-                _ => vec![Do::Answer(b"HTTP/1.1 304 X\r\nCache-Control: max-age=60\r\n\r\n".to_vec())],
+                1 => vec![Do::Answer(reply(
+                    200,
+                    "Cache-Control: max-age=1, stale-while-revalidate=1\r\n",
+                    b"x",
+                ))],
+                _ => vec![Do::Answer(
+                    b"HTTP/1.1 304 X\r\nCache-Control: max-age=60\r\n\r\n".to_vec(),
+                )],
             }
         })
     });
@@ -673,9 +738,11 @@ fn errors_mark_nothing() {
         })
     });
     let client = world.client();
-    for expected in
-        ["weir; fwd=uri-miss; detail=no-lifetime", "weir; fwd=uri-miss; ttl=60; stored", "weir; hit; ttl=60"]
-    {
+    for expected in [
+        "weir; fwd=uri-miss; detail=no-lifetime",
+        "weir; fwd=uri-miss; ttl=60; stored",
+        "weir; hit; ttl=60",
+    ] {
         world.ask(client, "GET", "/a", "");
         world.run_for(50_000);
         assert_eq!(last(&world, client).2, expected);
@@ -696,7 +763,8 @@ fn a_fall_back_is_not_stored() {
     let mut world = World::started(plan, 1, 1);
     for server in &mut world.servers {
         server.serve = Box::new(|seen| {
-            seen.complete.then(|| vec![Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", b"sorry"))])
+            seen.complete
+                .then(|| vec![Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", b"sorry"))])
         });
     }
     world.servers[0].door = crate::world::Door::Refuses;
@@ -706,7 +774,10 @@ fn a_fall_back_is_not_stored() {
     for _ in 0..2 {
         world.ask(client, "GET", "/a", "");
         world.run_for(5_000_000);
-        assert_eq!(last(&world, client), (200, "sorry".into(), "weir; fwd=uri-miss; detail=fallback".into()));
+        assert_eq!(
+            last(&world, client),
+            (200, "sorry".into(), "weir; fwd=uri-miss; detail=fallback".into())
+        );
     }
     world.finish();
 }
@@ -742,13 +813,20 @@ fn at_random(rng: &mut Rng, request: &Request) -> Vec<Do> {
     let body = [format!("{} ", request.target).into_bytes(), vec![b'x'; length]].concat();
     let is_head = request.method == "HEAD";
     let answer = match rng.below(8) {
-        0 if request.fields.has("if-none-match") => format!("HTTP/1.1 304 X\r\n{lines}\r\n").into_bytes(),
+        0 if request.fields.has("if-none-match") => {
+            format!("HTTP/1.1 304 X\r\n{lines}\r\n").into_bytes()
+        }
         1 => reply(503, "", if is_head { b"" } else { &body }),
         2 if !is_head => {
-            let head = format!("HTTP/1.1 200 X\r\n{lines}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 200 X\r\n{lines}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+                body.len()
+            );
             [head.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat()
         }
-        _ if is_head => format!("HTTP/1.1 200 X\r\n{lines}Content-Length: {}\r\n\r\n", body.len()).into_bytes(),
+        _ if is_head => {
+            format!("HTTP/1.1 200 X\r\n{lines}Content-Length: {}\r\n\r\n", body.len()).into_bytes()
+        }
         _ => reply(200, lines, &body),
     };
     let mut all = if rng.one_in(2) { vec![Do::Delay(rng.below(300_000))] } else { Vec::new() };
@@ -774,7 +852,8 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
         let workers = 1 + rng.below(3) as u16;
         let mut plan = cached(1 + rng.below(3) as u32, |_| {});
         let object_bytes_max = if rng.one_in(3) { 100_000 } else { 1 << 20 };
-        plan.cache = Some(CachePlan { size_bytes: 4 << 20, object_bytes_max, ..CachePlan::default() });
+        plan.cache =
+            Some(CachePlan { size_bytes: 4 << 20, object_bytes_max, ..CachePlan::default() });
         let mut world = World::started(plan, workers, seed);
         let mut servers = Rng(seed ^ 0x55);
         world.serve(move |seen| seen.complete.then(|| at_random(&mut servers, seen.request)));
@@ -789,10 +868,13 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
             match rng.below(20) {
                 0 if is_open => world.reset(client),
                 1 | 2 if is_open => world.stall(client, rng.one_in(2)),
-                3 if workers > 1 && rng.one_in(8) => world.begin_anew(rng.below(u64::from(workers)) as usize),
+                3 if workers > 1 && rng.one_in(8) => {
+                    world.begin_anew(rng.below(u64::from(workers)) as usize)
+                }
                 4 | 5 => world.run_for(rng.below(3_000_000)),
                 _ if is_open => {
-                    let method = ["GET", "GET", "GET", "GET", "HEAD", "DELETE"][rng.below(6) as usize];
+                    let method =
+                        ["GET", "GET", "GET", "GET", "HEAD", "DELETE"][rng.below(6) as usize];
                     let target = format!("/{}", rng.below(4));
                     let fields = [
                         "",
@@ -820,9 +902,14 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
         for (client, asked) in asked.iter().enumerate() {
             for (reply, target) in world.clients[client].replies.iter().zip(asked) {
                 let body = String::from_utf8_lossy(&reply.body.bytes);
-                let is_own =
-                    reply.body.bytes.is_empty() || reply.status >= 500 || body.starts_with(&format!("{target} "));
-                assert!(is_own, "seed {seed}, client {client}: {target} got {}", &body[..body.len().min(20)]);
+                let is_own = reply.body.bytes.is_empty()
+                    || reply.status >= 500
+                    || body.starts_with(&format!("{target} "));
+                assert!(
+                    is_own,
+                    "seed {seed}, client {client}: {target} got {}",
+                    &body[..body.len().min(20)]
+                );
             }
         }
         world.finish();
@@ -834,7 +921,9 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
 #[test]
 fn a_fetch_that_was_given_up_is_nobodys() {
     let whole = || {
-        let head = b"HTTP/1.1 200 X\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        let head =
+            b"HTTP/1.1 200 X\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n"
+                .to_vec();
         (head, b"3\r\none\r\n0\r\n\r\n".to_vec())
     };
     for workers in [1, 2] {
@@ -844,8 +933,14 @@ fn a_fetch_that_was_given_up_is_nobodys() {
             let mut is_first = true;
             world.serve(move |_| {
                 let (head, body) = whole();
-                let (head_us, body_us) = if std::mem::take(&mut is_first) { (head_us, body_us) } else { (0, 0) };
-                Some(vec![Do::Delay(head_us), Do::Bytes(head), Do::Delay(body_us), Do::Answer(body)])
+                let (head_us, body_us) =
+                    if std::mem::take(&mut is_first) { (head_us, body_us) } else { (0, 0) };
+                Some(vec![
+                    Do::Delay(head_us),
+                    Do::Bytes(head),
+                    Do::Delay(body_us),
+                    Do::Answer(body),
+                ])
             });
             let client = world.http2_client(0, 1 << 20);
             world.settle();

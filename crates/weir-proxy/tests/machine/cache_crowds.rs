@@ -15,14 +15,17 @@ use crate::world::{Do, World, plan};
 const TOLD_MAX: usize = 256;
 
 fn cached() -> Plan {
-    let rules = RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
+    let rules =
+        RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
     let route = Route { rules: Some(Arc::new(rules)), ..Route::default() };
     Plan { cache: Some(CachePlan::default()), routes: RouteTable::new(vec![route]), ..plan(1, 1) }
 }
 
 fn reply(body: &[u8]) -> Vec<u8> {
-    let head =
-        format!("HTTP/1.1 200 X\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 200 X\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     [head.as_bytes(), body].concat()
 }
 
@@ -67,7 +70,12 @@ fn a_crowd_is_answered_in_parts() {
         world.run_for(1_000_000);
         assert_eq!((answered(&world), world.requests().count()), (clients, 1), "{bytes} bytes");
         let expected = weir_check::Body::of(&body);
-        assert!(world.clients.iter().all(|client| client.replies.len() == 1 && client.replies[0].body == expected));
+        assert!(
+            world
+                .clients
+                .iter()
+                .all(|client| client.replies.len() == 1 && client.replies[0].body == expected)
+        );
         world.finish();
     }
 }

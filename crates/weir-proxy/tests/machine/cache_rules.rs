@@ -22,15 +22,26 @@ fn cached(connections: u32, change: impl FnOnce(&mut CacheRules)) -> Plan {
     change(&mut cache);
     let rules = RouteRules { cache: Some(Arc::new(cache)), ..RouteRules::default() };
     let route = Route { rules: Some(Arc::new(rules)), ..Route::default() };
-    Plan { cache: Some(CachePlan::default()), routes: RouteTable::new(vec![route]), ..plan(1, connections) }
+    Plan {
+        cache: Some(CachePlan::default()),
+        routes: RouteTable::new(vec![route]),
+        ..plan(1, connections)
+    }
 }
 
 fn reply(status: u16, lines: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status} X\r\n{lines}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    format!("HTTP/1.1 {status} X\r\n{lines}Content-Length: {}\r\n\r\n{body}", body.len())
+        .into_bytes()
 }
 
 /// Sends a request, and returns the result: status, body, Cache-Status.
-fn ask(world: &mut World, client: usize, method: &str, target: &str, lines: &str) -> (u16, String, String) {
+fn ask(
+    world: &mut World,
+    client: usize,
+    method: &str,
+    target: &str,
+    lines: &str,
+) -> (u16, String, String) {
     world.ask(client, method, target, lines);
     world.run_for(50_000);
     let reply = world.clients[client].replies.last().expect("an answer");
@@ -61,7 +72,10 @@ fn what_the_key_leaves_out_is_not_asked_for() {
         (200, "/a?b=1".into(), "weir; hit; ttl=60".into())
     );
     // Nor where the cache sees other fields than those received.
-    assert_eq!(ask(&mut world, client, "GET", "/c?utm_x=evil", "X-Forwarded-For: 192.0.2.1\r\n").1, "/c");
+    assert_eq!(
+        ask(&mut world, client, "GET", "/c?utm_x=evil", "X-Forwarded-For: 192.0.2.1\r\n").1,
+        "/c"
+    );
     // A request that is not for the store is sent unchanged.
     ask(&mut world, client, "POST", "/a?utm_x=evil&b=1", "Content-Length: 0\r\n");
     let targets: Vec<&str> = world.requests().map(|request| request.target.as_str()).collect();
@@ -80,7 +94,8 @@ fn a_cookie_of_a_304_is_for_one() {
                 let lines = "Cache-Control: max-age=2\r\nETag: \"a\"\r\n";
                 match seen.request.fields.has("if-none-match") {
                     true => {
-                        let answer = format!("HTTP/1.1 304 X\r\n{lines}Set-Cookie: id=1\r\n\r\n").into_bytes();
+                        let answer = format!("HTTP/1.1 304 X\r\n{lines}Set-Cookie: id=1\r\n\r\n")
+                            .into_bytes();
                         vec![Do::Delay(100_000), Do::Answer(answer)]
                     }
                     false => vec![Do::Answer(reply(200, lines, "body"))],
@@ -115,7 +130,9 @@ fn what_begins_again_is_told_the_same() {
             count.set(count.get() + u32::from(seen.request.target == "/p"));
             match (seen.request.target.as_str(), count.get()) {
                 ("/slow", _) => Vec::new(),
-                (_, 2) => vec![Do::Bytes(answer[..answer.len() - 5].to_vec()), Do::Delay(20_000), Do::Rst],
+                (_, 2) => {
+                    vec![Do::Bytes(answer[..answer.len() - 5].to_vec()), Do::Delay(20_000), Do::Rst]
+                }
                 _ => vec![Do::Answer(answer)],
             }
         })
@@ -149,7 +166,8 @@ fn a_mark_ends_with_an_answer_that_may_be_stored() {
     let is_private = Rc::new(Cell::new(true));
     let says = Rc::clone(&is_private);
     world.serve(move |seen| {
-        let lines = if says.get() { "Cache-Control: private\r\n" } else { "Cache-Control: max-age=60\r\n" };
+        let lines =
+            if says.get() { "Cache-Control: private\r\n" } else { "Cache-Control: max-age=60\r\n" };
         seen.complete.then(|| vec![Do::Answer(reply(200, lines, "x"))])
     });
     let client = world.client();
@@ -172,8 +190,10 @@ fn head_that_contradicts() {
         let mut world = World::started(cached(1, |_| {}), 1, 1);
         world.serve(move |seen| {
             seen.complete.then(|| {
-                let (is_head, lines) = (seen.request.method == "HEAD", "Cache-Control: max-age=60\r\n");
-                let head = format!("HTTP/1.1 200 X\r\n{lines}ETag: {etag}\r\nContent-Length: 4\r\n\r\n");
+                let (is_head, lines) =
+                    (seen.request.method == "HEAD", "Cache-Control: max-age=60\r\n");
+                let head =
+                    format!("HTTP/1.1 200 X\r\n{lines}ETag: {etag}\r\nContent-Length: 4\r\n\r\n");
                 vec![Do::Answer(match is_head {
                     true => head.into_bytes(),
                     false => reply(200, &format!("{lines}ETag: \"a\"\r\n"), "body"),
@@ -183,7 +203,8 @@ fn head_that_contradicts() {
         let client = world.client();
         ask(&mut world, client, "GET", "/a", "");
         world.run_for(2_000_000);
-        let (status, _, told) = ask(&mut world, client, "HEAD", "/a", "Cache-Control: no-cache\r\n");
+        let (status, _, told) =
+            ask(&mut world, client, "HEAD", "/a", "Cache-Control: no-cache\r\n");
         assert_eq!((status, told.as_str()), (200, "weir; fwd=request"));
         let told = ask(&mut world, client, "GET", "/a", "").2;
         assert_eq!(told.starts_with("weir; hit"), is_hit, "{etag}: {told}");
@@ -222,7 +243,8 @@ fn edits_leave_what_the_store_says() {
     answer.push("X-Set", Edit::Set(Text::compile("here").expect("a text")));
     let rules = RouteRules { cache: Some(cache), answer, ..RouteRules::default() };
     let route = Route { rules: Some(Arc::new(rules)), ..Route::default() };
-    let mut world = World::started(Plan { routes: RouteTable::new(vec![route]), ..cached(1, |_| {}) }, 1, 1);
+    let mut world =
+        World::started(Plan { routes: RouteTable::new(vec![route]), ..cached(1, |_| {}) }, 1, 1);
     world.serve(|seen| {
         let lines = "Cache-Control: max-age=60\r\nContent-Range: bytes 7-8/9\r\n";
         seen.complete.then(|| vec![Do::Answer(reply(200, lines, "body"))])
@@ -232,7 +254,10 @@ fn edits_leave_what_the_store_says() {
     let (status, body, _) = ask(&mut world, client, "GET", "/a", "Range: bytes=0-1\r\n");
     assert_eq!((status, body.as_str()), (206, "bo"));
     assert_eq!(field(&world, client, "content-range"), ["bytes 0-1/4"]);
-    assert_eq!((field(&world, client, "x-set"), field(&world, client, "age")), (vec!["here".into()], vec!["0".into()]));
+    assert_eq!(
+        (field(&world, client, "x-set"), field(&world, client, "age")),
+        (vec!["here".into()], vec!["0".into()])
+    );
     world.finish();
 }
 
@@ -242,29 +267,38 @@ const AUTHORIZATION: &str = "Authorization: Basic YTpi\r\n";
 /// neither to HEAD, nor by a 304 for something else.
 #[test]
 fn answers_to_credentials_end_nothing() {
-    for (method, lines, after_us) in [("HEAD", "Cache-Control: no-cache\r\n", 2_000_000), ("GET", "", 61_000_000)] {
+    for (method, lines, after_us) in
+        [("HEAD", "Cache-Control: no-cache\r\n", 2_000_000), ("GET", "", 61_000_000)]
+    {
         let mut world = World::started(cached(1, |_| {}), 1, 1);
         world.serve(|seen| {
             seen.complete.then(|| {
-                let (is_personal, is_head) = (seen.request.fields.has("authorization"), seen.request.method == "HEAD");
+                let (is_personal, is_head) =
+                    (seen.request.fields.has("authorization"), seen.request.method == "HEAD");
                 let is_asked = seen.request.fields.has("if-none-match");
                 let etag = if is_personal { "\"b\"" } else { "\"a\"" };
                 let lines = format!("Cache-Control: max-age=60\r\nETag: {etag}\r\n");
                 vec![Do::Answer(match (is_asked, is_head) {
                     (true, _) => format!("HTTP/1.1 304 X\r\n{lines}\r\n").into_bytes(),
-                    (false, true) => format!("HTTP/1.1 200 X\r\n{lines}Content-Length: 8\r\n\r\n").into_bytes(),
-                    (false, false) => reply(200, &lines, if is_personal { "personal" } else { "body" }),
+                    (false, true) => {
+                        format!("HTTP/1.1 200 X\r\n{lines}Content-Length: 8\r\n\r\n").into_bytes()
+                    }
+                    (false, false) => {
+                        reply(200, &lines, if is_personal { "personal" } else { "body" })
+                    }
                 })]
             })
         });
         let client = world.client();
         ask(&mut world, client, "GET", "/a", "");
         world.run_for(after_us);
-        let (status, body, _) = ask(&mut world, client, method, "/a", &format!("{lines}{AUTHORIZATION}"));
+        let (status, body, _) =
+            ask(&mut world, client, method, "/a", &format!("{lines}{AUTHORIZATION}"));
         assert_eq!((status, body.as_str()), (200, if method == "HEAD" { "" } else { "personal" }));
         let (_, body, told) = ask(&mut world, client, "GET", "/a", "");
         // It is unchanged: fresh, or to be validated.
-        let expected = if method == "HEAD" { "weir; hit; " } else { "weir; fwd=stale; fwd-status=304; " };
+        let expected =
+            if method == "HEAD" { "weir; hit; " } else { "weir; fwd=stale; fwd-status=304; " };
         assert!(told.starts_with(expected) && body == "body", "{method}: {told}");
         world.finish();
     }
@@ -274,9 +308,10 @@ fn answers_to_credentials_end_nothing() {
 /// it.
 #[test]
 fn what_is_too_large_for_one_marks_nothing() {
-    for (lines, expected) in
-        [(AUTHORIZATION, "weir; fwd=uri-miss; ttl=60; stored"), ("", "weir; fwd=uri-miss; detail=hit-for-miss")]
-    {
+    for (lines, expected) in [
+        (AUTHORIZATION, "weir; fwd=uri-miss; ttl=60; stored"),
+        ("", "weir; fwd=uri-miss; detail=hit-for-miss"),
+    ] {
         let store = CachePlan { object_bytes_max: 4096, ..CachePlan::default() };
         let mut world = World::started(Plan { cache: Some(store), ..cached(1, |_| {}) }, 1, 1);
         let count = Cell::new(0);
@@ -300,12 +335,18 @@ fn what_is_too_large_for_one_marks_nothing() {
 /// stored of its URL.
 #[test]
 fn a_change_by_another_route() {
-    let stores = RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
+    let stores =
+        RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
     let routes = vec![
-        Route { methods: Some(vec!["GET".to_owned()]), rules: Some(Arc::new(stores)), ..Route::default() },
+        Route {
+            methods: Some(vec!["GET".to_owned()]),
+            rules: Some(Arc::new(stores)),
+            ..Route::default()
+        },
         Route::default(),
     ];
-    let mut world = World::started(Plan { routes: RouteTable::new(routes), ..cached(1, |_| {}) }, 1, 1);
+    let mut world =
+        World::started(Plan { routes: RouteTable::new(routes), ..cached(1, |_| {}) }, 1, 1);
     let count = Cell::new(0);
     world.serve(move |seen| {
         seen.complete.then(|| {
@@ -314,8 +355,9 @@ fn a_change_by_another_route() {
         })
     });
     let client = world.client();
-    let bodies: Vec<String> =
-        ["GET", "GET", "DELETE", "GET"].map(|method| ask(&mut world, client, method, "/a", "").1).into();
+    let bodies: Vec<String> = ["GET", "GET", "DELETE", "GET"]
+        .map(|method| ask(&mut world, client, method, "/a", "").1)
+        .into();
     assert_eq!(bodies, ["1", "1", "2", "3"]);
     world.finish();
 }
@@ -336,21 +378,27 @@ fn office(told: &'static str, name: &'static str, text: &str) -> World {
 fn office_and_others(rules: [RouteRules; 2], names: Vec<&'static str>) -> World {
     let cache = Arc::new(CacheRules { told: ToldTo::Everybody, ..CacheRules::default() });
     let mut plan = cached(1, |_| {});
-    let is_of_office =
-        Condition { subject: Subject::Header("x-office".to_owned()), value: TargetMatch::Any, not: false };
+    let is_of_office = Condition {
+        subject: Subject::Header("x-office".to_owned()),
+        value: TargetMatch::Any,
+        not: false,
+    };
     let route = |conditions, rules| {
         let rules = RouteRules { cache: Some(Arc::clone(&cache)), ..rules };
         Route { conditions, rules: Some(Arc::new(rules)), ..Route::default() }
     };
     let [of_office, of_others] = rules;
-    plan.routes = RouteTable::new(vec![route(vec![is_of_office], of_office), route(Vec::new(), of_others)]);
+    plan.routes =
+        RouteTable::new(vec![route(vec![is_of_office], of_office), route(Vec::new(), of_others)]);
     plan.client.request_id = Some("X-Request-Id".into());
     let mut world = World::started(plan, 1, 1);
     world.serve(move |seen| {
         let fields = &seen.request.fields;
-        let told: Vec<String> = names.iter().map(|name| format!("{name}: {}", fields.all(name).join(","))).collect();
+        let told: Vec<String> =
+            names.iter().map(|name| format!("{name}: {}", fields.all(name).join(","))).collect();
         let page = format!("{} {}", fields.first("host").unwrap_or_default(), told.join(" "));
-        seen.complete.then(|| vec![Do::Answer(reply(200, "Cache-Control: public, max-age=60\r\n", &page))])
+        seen.complete
+            .then(|| vec![Do::Answer(reply(200, "Cache-Control: public, max-age=60\r\n", &page))])
     });
     world
 }
@@ -375,7 +423,11 @@ fn what_weir_tells_servers_is_part_of_the_key() {
         let what = format!("{told} {name} {text}");
         assert_ne!(first.1, others.1, "{what}");
         assert_eq!(others.2, "weir; fwd=uri-miss; ttl=60; stored", "{what}");
-        assert_eq!(ask(&mut world, client, "GET", "/a", "X-Other: 2\r\n").2, "weir; hit; ttl=60", "{what}");
+        assert_eq!(
+            ask(&mut world, client, "GET", "/a", "X-Other: 2\r\n").2,
+            "weir; hit; ttl=60",
+            "{what}"
+        );
         let again = ask(&mut world, client, "GET", "/a", inside);
         // A value that names each request is never found again, which is safe.
         if !text.contains("$request_id") {
@@ -384,7 +436,10 @@ fn what_weir_tells_servers_is_part_of_the_key() {
         // A change of the URL affects all of them.
         ask(&mut world, client, "DELETE", "/a", "");
         for lines in [inside, ""] {
-            assert!(ask(&mut world, client, "GET", "/a", lines).2.contains("fwd=uri-miss"), "{what}");
+            assert!(
+                ask(&mut world, client, "GET", "/a", lines).2.contains("fwd=uri-miss"),
+                "{what}"
+            );
         }
         world.finish();
     }
@@ -393,15 +448,21 @@ fn what_weir_tells_servers_is_part_of_the_key() {
 /// Values that servers get of every client anyway keep no client from stored responses.
 #[test]
 fn what_is_told_of_every_client_is_not_part_of_the_key() {
-    for (name, text) in
-        [("X-Real-IP", "$remote_addr"), ("X-Call", "$request_id"), ("X-Call", "a-$trace_id-$request_id")]
-    {
+    for (name, text) in [
+        ("X-Real-IP", "$remote_addr"),
+        ("X-Call", "$request_id"),
+        ("X-Call", "a-$trace_id-$request_id"),
+    ] {
         let mut world = office("set", name, text);
         let first = world.client();
         world.peer = [192, 0, 2, 77].into();
         let second = world.client();
         ask(&mut world, first, "GET", "/a", "X-Office: 1\r\n");
-        assert_eq!(ask(&mut world, second, "GET", "/a", "X-Office: 1\r\n").2, "weir; hit; ttl=60", "{name} {text}");
+        assert_eq!(
+            ask(&mut world, second, "GET", "/a", "X-Office: 1\r\n").2,
+            "weir; hit; ttl=60",
+            "{name} {text}"
+        );
         world.finish();
     }
 }
@@ -423,7 +484,8 @@ fn what_is_written_around_such_values_is_part_of_the_key() {
                 rules.request.push(name, edit(Text::compile(text).expect("a text")));
                 rules
             });
-            let mut world = office_and_others(rules, vec!["x-ctx", "x-real-ip", "x-staff", "x-guest"]);
+            let mut world =
+                office_and_others(rules, vec!["x-ctx", "x-real-ip", "x-staff", "x-guest"]);
             let first = world.client();
             world.peer = [192, 0, 2, 77].into();
             let second = world.client();
@@ -434,7 +496,10 @@ fn what_is_written_around_such_values_is_part_of_the_key() {
                 assert_ne!(page.1, other.1, "{edits:?}");
                 assert_eq!(other.2, "weir; fwd=uri-miss; ttl=60; stored", "{edits:?}");
                 for (lines, page) in [(lines, page.1), (others, other.1)] {
-                    assert_eq!(ask(&mut world, second, "GET", "/a", lines), (200, page, "weir; hit; ttl=60".into()));
+                    assert_eq!(
+                        ask(&mut world, second, "GET", "/a", lines),
+                        (200, page, "weir; hit; ttl=60".into())
+                    );
                 }
             }
             world.finish();
@@ -465,6 +530,9 @@ fn a_certificate_is_part_of_the_key() {
         told.push((page, status.contains("hit")));
     }
     let page = |page: &str, hit| (page.to_owned(), hit);
-    assert_eq!(told, [page(":YW5u:", false), page(":Ym9i:", false), page("nobody", false), page(":YW5u:", true)]);
+    assert_eq!(
+        told,
+        [page(":YW5u:", false), page(":Ym9i:", false), page("nobody", false), page(":YW5u:", true)]
+    );
     world.finish();
 }

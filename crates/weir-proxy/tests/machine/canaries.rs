@@ -50,7 +50,8 @@ fn seen(world: &World) -> BTreeMap<usize, usize> {
 fn each_has_its_share() {
     for workers in [1, 2] {
         let mut world = World::started(shares(500, 2_500, None), workers, 1);
-        let clients: Vec<usize> = (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
         for n in 0..400 {
             world.get(clients[n % 4], &format!("{n:08}"));
             world.run_for(1_000);
@@ -89,14 +90,24 @@ fn a_key_stays() {
             of_user.entry(request.nonce()[..4].to_owned()).or_default().push(conn.server);
         }
     }
-    let canaries =
-        of_user.values().filter(|servers| servers.iter().filter(|server| **server == 1).count() >= 3).count();
-    let others = of_user.values().filter(|servers| servers.iter().filter(|server| **server == 0).count() >= 3).count();
+    let canaries = of_user
+        .values()
+        .filter(|servers| servers.iter().filter(|server| **server == 1).count() >= 3)
+        .count();
+    let others = of_user
+        .values()
+        .filter(|servers| servers.iter().filter(|server| **server == 0).count() >= 3)
+        .count();
     assert_eq!((of_user.len(), canaries + others), (40, 40), "{of_user:?}");
     assert!((10..=30).contains(&canaries), "{canaries}");
     // No user returns from the canary.
-    assert!(of_user.values().all(|servers| servers.iter().filter(|server| **server == 1).count() != 3));
-    let moved = of_user.values().filter(|servers| servers.iter().filter(|server| **server == 1).count() == 1).count();
+    assert!(
+        of_user.values().all(|servers| servers.iter().filter(|server| **server == 1).count() != 3)
+    );
+    let moved = of_user
+        .values()
+        .filter(|servers| servers.iter().filter(|server| **server == 1).count() == 1)
+        .count();
     assert!(moved > 0, "a larger share has more");
     let before = seen(&world)[&1];
     for n in 0..10 {
@@ -145,6 +156,14 @@ fn a_canary_that_is_gone() {
         world.run_for(100_000);
     }
     assert_eq!(world.clients[client].statuses(), [200; 4]);
-    assert_eq!(world.conns.iter().filter(|conn| conn.server == 0).map(|conn| conn.requests.len()).sum::<usize>(), 4);
+    assert_eq!(
+        world
+            .conns
+            .iter()
+            .filter(|conn| conn.server == 0)
+            .map(|conn| conn.requests.len())
+            .sum::<usize>(),
+        4
+    );
     world.finish();
 }

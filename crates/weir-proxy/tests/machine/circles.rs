@@ -17,7 +17,8 @@ fn text_of(seen: &Seen<'_>) -> Vec<u8> {
         return answer(seen.request);
     }
     let nonce = seen.request.nonce();
-    format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").into_bytes()
+    format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nContent-Length: {LARGE_BYTES}\r\n\r\n")
+        .into_bytes()
 }
 
 /// Returns the actions of a server for a request, in pieces that a receive takes.
@@ -55,11 +56,19 @@ fn ask(world: &mut World, client: usize, method: &str, large: bool, nonce: &str)
 
 fn check(world: &World, client: usize, asked: &[(String, bool)]) {
     let replies = &world.clients[client].replies;
-    assert_eq!(replies.len(), asked.len(), "client {client} waits: {:?}", world.clients[client].statuses());
+    assert_eq!(
+        replies.len(),
+        asked.len(),
+        "client {client} waits: {:?}",
+        world.clients[client].statuses()
+    );
     for (reply, (nonce, large)) in replies.iter().zip(asked) {
         match large {
             true => {
-                assert_eq!((reply.fields.first("x-nonce"), reply.body.length), (Some(&nonce[..]), LARGE_BYTES as u64))
+                assert_eq!(
+                    (reply.fields.first("x-nonce"), reply.body.length),
+                    (Some(&nonce[..]), LARGE_BYTES as u64)
+                )
             }
             false => check_honest(nonce, reply).unwrap(),
         }
@@ -80,19 +89,25 @@ fn unsafe_requests_that_cross() {
         for at in 0..2 {
             // The next turn at the arrival of the unsafe request depends on how many came before.
             let other = world.client_of(at);
-            (0..1 + (turns >> (2 * at) & 3)).for_each(|n| world.get(other, &format!("b00{at}000{n}")));
+            (0..1 + (turns >> (2 * at) & 3))
+                .for_each(|n| world.get(other, &format!("b00{at}000{n}")));
             world.settle();
         }
         for (at, client) in clients.iter().enumerate() {
-            let [unsafe_one, large] = [("DELETE", "v?n=d"), ("GET", "large?n=a")].map(|(method, target)| {
-                world.expect(*client, method, false, false);
-                format!("{method} /{target}000000{at} HTTP/1.1\r\nHost: a\r\n\r\n")
-            });
+            let [unsafe_one, large] =
+                [("DELETE", "v?n=d"), ("GET", "large?n=a")].map(|(method, target)| {
+                    world.expect(*client, method, false, false);
+                    format!("{method} /{target}000000{at} HTTP/1.1\r\nHost: a\r\n\r\n")
+                });
             world.send(*client, (unsafe_one + &large).as_bytes());
         }
         world.run_for(1_000_000);
         for (at, client) in clients.iter().enumerate() {
-            check(&world, *client, &[(format!("d000000{at}"), false), (format!("a000000{at}"), true)]);
+            check(
+                &world,
+                *client,
+                &[(format!("d000000{at}"), false), (format!("a000000{at}"), true)],
+            );
         }
         world.finish();
     }
@@ -113,7 +128,8 @@ fn nobody_waits_in_a_circle() {
                 seen.complete.then(|| script_of(seen, delay_us, ends))
             });
         }
-        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
         let mut asked = vec![Vec::new(); clients.len()];
         for round in 0..30 {
             for (at, client) in clients.iter().enumerate() {

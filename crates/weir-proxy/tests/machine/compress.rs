@@ -37,7 +37,9 @@ fn content(number: u64) -> Vec<u8> {
     let mut text = Vec::new();
     while text.len() < length {
         let word = rng.below(300);
-        text.extend_from_slice(format!("{{\"id\": {word}, \"name\": \"word {}\"}} ", word % 7).as_bytes());
+        text.extend_from_slice(
+            format!("{{\"id\": {word}, \"name\": \"word {}\"}} ", word % 7).as_bytes(),
+        );
     }
     text.truncate(length);
     text
@@ -47,7 +49,8 @@ fn content(number: u64) -> Vec<u8> {
 fn message(number: u64, rng: &mut Rng) -> Vec<u8> {
     let (content, head) = (content(number), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n");
     if rng.one_in(2) {
-        return [format!("{head}Content-Length: {}\r\n\r\n", content.len()).as_bytes(), &content].concat();
+        return [format!("{head}Content-Length: {}\r\n\r\n", content.len()).as_bytes(), &content]
+            .concat();
     }
     let mut message = format!("{head}Transfer-Encoding: chunked\r\n\r\n").into_bytes();
     for chunk in content.chunks(1 + rng.below(20_000) as usize) {
@@ -102,7 +105,10 @@ impl Judged {
         let (so_far, is_whole) = decoded(reply);
         let expected = content(number);
         assert!(expected.starts_with(&so_far), "{number}: what has come is not what was sent");
-        assert!(!(is_whole && reply.fields.has("content-encoding")), "{number}: it broke off, and has an end");
+        assert!(
+            !(is_whole && reply.fields.has("content-encoding")),
+            "{number}: it broke off, and has an end"
+        );
         self.cut += 1;
     }
 }
@@ -119,7 +125,8 @@ fn play(seed: u64, bytes_max: u64, judged: &mut Judged) -> u64 {
         let message = message(number, rng);
         let is_cut = rng.one_in(6);
         let end = if is_cut { rng.below(message.len() as u64) as usize } else { message.len() };
-        let cut = if rng.one_in(2) { Cut::Each(1 + rng.below(30_000) as usize) } else { Cut::Random };
+        let cut =
+            if rng.one_in(2) { Cut::Each(1 + rng.below(30_000) as usize) } else { Cut::Random };
         let mut script: Vec<Do> = Vec::new();
         let all = pieces(&message[..end], cut, rng);
         // As many small ones would make it long.
@@ -151,8 +158,14 @@ fn play(seed: u64, bytes_max: u64, judged: &mut Judged) -> u64 {
             if asked.is_none() {
                 number += 1;
                 *asked = Some(number);
-                let accepted = ["gzip", "br", "zstd", "gzip, br, zstd", "identity"][rng.below(5) as usize];
-                world.ask(*client, "GET", &format!("/?n={number}"), &format!("Accept-Encoding: {accepted}\r\n"));
+                let accepted =
+                    ["gzip", "br", "zstd", "gzip, br, zstd", "identity"][rng.below(5) as usize];
+                world.ask(
+                    *client,
+                    "GET",
+                    &format!("/?n={number}"),
+                    &format!("Accept-Encoding: {accepted}\r\n"),
+                );
             } else if rng.one_in(40) {
                 world.reset(*client);
             } else {
@@ -193,22 +206,29 @@ fn beyond_their_memory_answers_stay_as_they_are() {
 fn who_reads_nothing_holds_no_memory() {
     for coding in ["gzip", "br", "zstd"] {
         let mut plan = compressing(12 << 20);
-        (plan.upstreams[0].servers[0].connections_max, plan.client.send_timeout_us) = (64, 3_600_000_000);
+        (plan.upstreams[0].servers[0].connections_max, plan.client.send_timeout_us) =
+            (64, 3_600_000_000);
         let mut world = World::started(plan, 1, 1);
         let text: Vec<u8> = {
             let mut rng = Rng(7);
-            (0..1_000_000).map(|_| b"abcdefghijklmnopqrstuvwxyz <>"[rng.below(29) as usize]).collect()
+            (0..1_000_000)
+                .map(|_| b"abcdefghijklmnopqrstuvwxyz <>"[rng.below(29) as usize])
+                .collect()
         };
         // In one piece a response would be encoded to its end at once, and no encoder would wait
         // for its client.
         world.cut_upstream = Cut::Each(16_384);
         let sent = text.clone();
         world.serve(move |seen| {
-            let content = if seen.request.target.starts_with("/big") { &sent[..] } else { &sent[..10_000] };
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let content =
+                if seen.request.target.starts_with("/big") { &sent[..] } else { &sent[..10_000] };
+            let head =
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
             let mut message = head.as_bytes().to_vec();
             for chunk in content.chunks(20_000) {
-                message.extend_from_slice(&[format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+                message.extend_from_slice(
+                    &[format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat(),
+                );
             }
             message.extend_from_slice(b"0\r\n\r\n");
             seen.complete.then(|| vec![Do::Answer(message)])
@@ -232,7 +252,11 @@ fn who_reads_nothing_holds_no_memory() {
         for client in &stalled {
             world.stall(*client, false);
             world.run_for(1_000_000);
-            assert_eq!(decoded(&world.clients[*client].replies[0]), (text.clone(), true), "{coding}");
+            assert_eq!(
+                decoded(&world.clients[*client].replies[0]),
+                (text.clone(), true),
+                "{coding}"
+            );
         }
         world.finish();
     }

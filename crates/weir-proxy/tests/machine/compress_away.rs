@@ -18,7 +18,8 @@ const GZIP: &str = "Accept-Encoding: gzip\r\nTE: trailers\r\n";
 
 /// Text that can be compressed, but not to nothing.
 fn text(bytes: usize) -> Vec<u8> {
-    let lines = (0_u32..).flat_map(|n| format!("line {n}: {:08x}\n", n.wrapping_mul(2_654_435_761)).into_bytes());
+    let lines = (0_u32..)
+        .flat_map(|n| format!("line {n}: {:08x}\n", n.wrapping_mul(2_654_435_761)).into_bytes());
     lines.take(bytes).collect()
 }
 
@@ -39,11 +40,17 @@ fn world(bytes_max: u64) -> World {
     world.encodes_elsewhere = true;
     world.serve(|seen| {
         let script = match seen.request.nonce() {
-            "dies" => vec![Do::Bytes(message(&text(LARGE))[..LARGE / 2].to_vec()), Do::Delay(1_000_000), Do::Rst],
+            "dies" => vec![
+                Do::Bytes(message(&text(LARGE))[..LARGE / 2].to_vec()),
+                Do::Delay(1_000_000),
+                Do::Rst,
+            ],
             "chunks" => {
                 let mut message = head("Transfer-Encoding: chunked");
                 for chunk in text(LARGE).chunks(9_999) {
-                    message.extend([format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+                    message.extend(
+                        [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat(),
+                    );
                 }
                 message.extend(b"0\r\nDigest: no\r\nGrade: A\r\n\r\n");
                 vec![Do::Answer(message)]
@@ -117,7 +124,8 @@ fn what_waits_stops_the_server() {
         let client = world.client();
         get(&mut world, client, "2000000");
         world.run_for(LONG_US);
-        let unread = |world: &World| world.conns.iter().map(crate::world::Conn::unread).sum::<usize>();
+        let unread =
+            |world: &World| world.conns.iter().map(crate::world::Conn::unread).sum::<usize>();
         assert!(unread(&world) > 1_700_000, "{} unread", unread(&world));
         assert_eq!(world.jobs.len(), 1, "one at a time");
         world.nodes[0].engine.audit_bytes().expect("bounded");
@@ -142,7 +150,8 @@ fn nobody_is_slow_while_encoders_are() {
     world.serve(|seen| {
         let message = message(&text(LARGE));
         let (first, rest) = message.split_at(LARGE / 2);
-        seen.complete.then(|| vec![Do::Bytes(first.to_vec()), Do::Delay(LONG_US), Do::Answer(rest.to_vec())])
+        seen.complete
+            .then(|| vec![Do::Bytes(first.to_vec()), Do::Delay(LONG_US), Do::Answer(rest.to_vec())])
     });
     let client = world.client();
     get(&mut world, client, "1");
@@ -190,7 +199,9 @@ fn what_comes_back_late_is_for_nobody_and_frees_its_memory() {
         let other = world.client();
         get(&mut world, other, "2000");
         world.run_for(1_000_000);
-        let is_coded = |world: &World, at: usize| world.clients[other].replies[at].fields.has("content-encoding");
+        let is_coded = |world: &World, at: usize| {
+            world.clients[other].replies[at].fields.has("content-encoding")
+        };
         // New machines know nothing of earlier ones.
         assert_eq!(is_coded(&world, 0), ends_by == "rebirth");
         let encoded = job.run();
@@ -260,7 +271,8 @@ fn streams_are_encoded_side_by_side() {
 fn small_parts_of_large_answers_stay_here() {
     let mut world = world(MEMORY);
     world.serve(|seen| {
-        let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+        let chunk =
+            |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
         let all = text(LARGE);
         let script = vec![
             Do::Bytes([head("Transfer-Encoding: chunked"), chunk(&all[..50_000])].concat()),

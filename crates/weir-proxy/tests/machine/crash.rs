@@ -62,7 +62,10 @@ fn a_server_that_dies_of_company_is_not_pipelined() {
     assert_eq!(trust(&world), TrustState::Trusted);
     crash(&mut world, 1, 20);
     assert!(matches!(trust(&world), TrustState::Penalty { .. }), "{:?}", trust(&world));
-    assert_eq!((doubts(&world), world.nodes[0].engine.report().servers[0].penalty_for), (1, Some(Doubt::DiesShared)));
+    assert_eq!(
+        (doubts(&world), world.nodes[0].engine.report().servers[0].penalty_for),
+        (1, Some(Doubt::DiesShared))
+    );
     world.run_for(61 * SECOND_US);
     warm_again(&mut world, 2);
     assert_eq!(trust(&world), TrustState::Trusted);

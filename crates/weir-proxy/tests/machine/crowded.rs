@@ -43,7 +43,10 @@ fn all_ask(world: &mut World, clients: &[usize], label: &str, within_us: u64) {
     }
     world.run_for(within_us);
     for (n, client) in clients.iter().enumerate() {
-        let last = world.clients[*client].replies.last().unwrap_or_else(|| panic!("{label}: {n} has nothing"));
+        let last = world.clients[*client]
+            .replies
+            .last()
+            .unwrap_or_else(|| panic!("{label}: {n} has nothing"));
         check_honest(&format!("{label}{n:04}"), last).unwrap();
     }
 }
@@ -67,7 +70,11 @@ fn everybody_is_answered_by_a_server_of_few_places() {
             all_ask(&mut world, one, &format!("cc{round:02}"), SECOND / 4);
         }
         world.run_for(3 * SECOND);
-        assert_eq!(world.open_conns().len(), 0, "{places} {workers}: the server has them for others");
+        assert_eq!(
+            world.open_conns().len(),
+            0,
+            "{places} {workers}: the server has them for others"
+        );
         all_ask(&mut world, &all[..1], "dddd", 5 * MILLISECOND);
         world.finish();
     }
@@ -146,8 +153,10 @@ fn a_server_that_is_slow_from_the_beginning_keeps_its_connections() {
 fn probes_are_answered_by_a_server_of_one_place() {
     for busy in [false, true] {
         let mut probed = default_numbers();
-        let health = HealthPlan { interval_us: SECOND, timeout_us: SECOND, ..HealthPlan::default() };
-        (probed.upstreams[0].health, probed.upstreams[0].pipeline) = (Some(health), PipelineMode::Depth(16));
+        let health =
+            HealthPlan { interval_us: SECOND, timeout_us: SECOND, ..HealthPlan::default() };
+        (probed.upstreams[0].health, probed.upstreams[0].pipeline) =
+            (Some(health), PipelineMode::Depth(16));
         let mut world = World::started(probed, 2, 1);
         world.servers[0].places = 1;
         world.serve(working("/slow", SECOND));
@@ -160,7 +169,10 @@ fn probes_are_answered_by_a_server_of_one_place() {
             }
         }
         let probes = world.count(|counters| counters.probes.get() + counters.probes_skipped.get());
-        assert!(probes > 20 && world.count(|counters| counters.probe_failures.get()) == 0, "{busy}: {probes}");
+        assert!(
+            probes > 20 && world.count(|counters| counters.probe_failures.get()) == 0,
+            "{busy}: {probes}"
+        );
         world.finish();
     }
 }

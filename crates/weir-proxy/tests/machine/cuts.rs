@@ -19,8 +19,10 @@ enum End {
 /// The end of a response without a stated length.
 fn unframed(bytes: Vec<u8>) -> Vec<u8> {
     let text = String::from_utf8(bytes).unwrap();
-    let lines: Vec<&str> =
-        text.split("\r\n").filter(|line| !line.to_ascii_lowercase().starts_with("content-length")).collect();
+    let lines: Vec<&str> = text
+        .split("\r\n")
+        .filter(|line| !line.to_ascii_lowercase().starts_with("content-length"))
+        .collect();
     lines.join("\r\n").into_bytes()
 }
 
@@ -39,7 +41,12 @@ fn load(world: &mut World, us: u64, end: End, answers: usize) {
                 vec![Do::Delay(200), Do::Answer(unframed(bytes)), Do::Delay(200), Do::Fin]
             }
             true => {
-                vec![Do::Delay(200), Do::Answer(bytes), Do::Delay(200), if end == End::Rst { Do::Rst } else { Do::Fin }]
+                vec![
+                    Do::Delay(200),
+                    Do::Answer(bytes),
+                    Do::Delay(200),
+                    if end == End::Rst { Do::Rst } else { Do::Fin },
+                ]
             }
         };
         Some(script)
@@ -84,11 +91,19 @@ fn e18_and_e28_a_server_that_cuts_pipelines_short_is_not_pipelined() {
         let since = world.conns.len();
         load(&mut world, 500_000, end, 5);
         // Requests that were unanswered on connections that had ended before do not count.
-        let depth = open.into_iter().chain(since..world.conns.len()).map(|conn| world.conns[conn].depth).max();
+        let depth = open
+            .into_iter()
+            .chain(since..world.conns.len())
+            .map(|conn| world.conns[conn].depth)
+            .max();
         assert_eq!(depth, Some(1), "{end:?}");
         world.run_for(60_000_000);
         load(&mut world, 2_000_000, end, 5);
-        assert_eq!(world.count(|counters| counters.demotions.get()), 2, "{end:?}: it was tried again");
+        assert_eq!(
+            world.count(|counters| counters.demotions.get()),
+            2,
+            "{end:?}: it was tried again"
+        );
         assert!(world.nodes[0].engine.report().servers[0].penalty_us > 100_000_000, "{end:?}");
         world.finish();
     }

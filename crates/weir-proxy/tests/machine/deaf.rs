@@ -51,7 +51,8 @@ fn wait_in_vain(world: &mut World, n: usize, path: &str, is_alone: bool) {
     // Requests of the same turn share with them.
     world.run_for(SECOND_US);
     for at in 0..110 {
-        let others = if is_alone { Vec::new() } else { burst(world, "/v", 'q', 2_000 + 120 * n + at, 1) };
+        let others =
+            if is_alone { Vec::new() } else { burst(world, "/v", 'q', 2_000 + 120 * n + at, 1) };
         world.run_for(SECOND_US / 10);
         assert_eq!(answered(world, &others), others.len(), "on another connection");
         all.extend(others);
@@ -68,7 +69,10 @@ fn a_server_whose_connections_fall_silent_is_not_pipelined() {
         assert_eq!((doubts(&world), trust(&world)), (0, TrustState::Trusted), "{n}");
         wait_in_vain(&mut world, n, "/v", false);
     }
-    assert_eq!((doubts(&world), world.nodes[0].engine.report().servers[0].penalty_for), (1, Some(Doubt::FallsSilent)));
+    assert_eq!(
+        (doubts(&world), world.nodes[0].engine.report().servers[0].penalty_for),
+        (1, Some(Doubt::FallsSilent))
+    );
     assert!(matches!(trust(&world), TrustState::Penalty { .. }), "{:?}", trust(&world));
     world.finish();
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use weir_proxy::engine::{Door, Unwanted, Visit, accepted_by_door};
 use weir_proxy::observe::counters::Counters;
-use weir_proxy::plan::{BanPlan, ClientPlan, Entrance, LimitPlan, Network, Over, Plan, ShieldPlan, Terms};
+use weir_proxy::plan::{
+    BanPlan, ClientPlan, Entrance, LimitPlan, Network, Over, Plan, ShieldPlan, Terms,
+};
 use weir_proxy::shield::bans::{BanSet, Block};
 use weir_proxy::shield::limit::Rate;
 use weir_proxy::shield::tally::Outcome;
@@ -73,15 +75,24 @@ fn work(door: &mut Door, visit: &mut Visit, worked: bool, now_us: u64) -> Result
 
 #[test]
 fn handshakes_that_work_are_limited_and_others_are_free() {
-    let plan = Arc::new(limited(vec![limit(Terms::Handshakes(rate()), |limit| limit.over = Over::Close)]));
+    let plan =
+        Arc::new(limited(vec![limit(Terms::Handshakes(rate()), |limit| limit.over = Over::Close)]));
     let [mut one, mut other] = doors(&plan);
     (0..50).for_each(|_| _ = shake(&mut one, false, NOW_US).expect("it resumes"));
     assert_eq!(tally(&plan), [0; 4]);
     shake(&mut one, true, NOW_US).expect("the first");
     shake(&mut other, false, NOW_US).expect("it resumes");
     shake(&mut other, true, NOW_US).expect("the second");
-    assert_eq!(shake(&mut one, true, NOW_US).err(), Some(Unwanted::Close), "in front of the handshake");
-    assert_eq!(shake(&mut other, false, NOW_US).err(), Some(Unwanted::Close), "nobody knows yet that it would resume");
+    assert_eq!(
+        shake(&mut one, true, NOW_US).err(),
+        Some(Unwanted::Close),
+        "in front of the handshake"
+    );
+    assert_eq!(
+        shake(&mut other, false, NOW_US).err(),
+        Some(Unwanted::Close),
+        "nobody knows yet that it would resume"
+    );
     assert_eq!(tally(&plan), [2, 2, 0, 0]);
     let later_us = NOW_US + SECOND_US;
     shake(&mut one, true, later_us).expect("another one");
@@ -97,7 +108,12 @@ fn who_came_at_the_same_time_works_no_more_than_he_may() {
         let plan = Arc::new(limited(vec![handshakes]));
         let mut doors: [Door; 2] = doors(&plan);
         let mut visits: Vec<Visit> = (0..6)
-            .map(|number| doors[number % 2].admit(client(), NOW_US).expect("nothing was done").expect("a visit"))
+            .map(|number| {
+                doors[number % 2]
+                    .admit(client(), NOW_US)
+                    .expect("nothing was done")
+                    .expect("a visit")
+            })
             .collect();
         let worked: Vec<bool> = visits
             .iter_mut()
@@ -124,7 +140,10 @@ fn handshakes_that_fail_are_limited() {
         door.failed(address("192.0.2.8"), NOW_US);
         assert_eq!(tally(&plan), [4, 0, 0, 0]);
         assert_eq!(door.admit(client(), NOW_US).is_ok(), observe);
-        assert!(door.admit(address("192.0.2.9"), NOW_US).is_ok() && door.admit(client(), NOW_US + SECOND_US).is_ok());
+        assert!(
+            door.admit(address("192.0.2.9"), NOW_US).is_ok()
+                && door.admit(client(), NOW_US + SECOND_US).is_ok()
+        );
         assert_eq!(tally(&plan), if observe { [4, 0, 1, 0] } else { [4, 1, 0, 0] });
     }
 }
@@ -132,7 +151,10 @@ fn handshakes_that_fail_are_limited() {
 /// A client without TLS makes no handshake.
 #[test]
 fn plain_connections_are_not_theirs() {
-    let plan = limited(vec![limit(Terms::Handshakes(rate()), |_| ()), limit(Terms::HandshakesFailed(rate()), |_| ())]);
+    let plan = limited(vec![
+        limit(Terms::Handshakes(rate()), |_| ()),
+        limit(Terms::HandshakesFailed(rate()), |_| ()),
+    ]);
     let mut world = World::started(plan, 1, 1);
     world.peer = client();
     let plan = Arc::clone(&world.nodes[0].parts.plan);
@@ -163,7 +185,8 @@ fn what_is_open_comes_back() {
     let mut world = World::started(limited(limits()), 1, 1);
     let plan = Arc::clone(&world.nodes[0].parts.plan);
     let [mut door] = doors(&plan);
-    let mut admit = |now_us| door.admit(client(), now_us).map(|visit| visit.expect("a limit is for him"));
+    let mut admit =
+        |now_us| door.admit(client(), now_us).map(|visit| visit.expect("a limit is for him"));
     let (first, second) = (admit(NOW_US).expect("one"), admit(NOW_US).expect("two"));
     assert_eq!((admit(NOW_US).err(), open(&plan)), (Some(Unwanted::Reset), 2));
     drop(first);
@@ -188,18 +211,24 @@ fn what_is_open_comes_back() {
     assert_eq!((open(&plan), open(&world.nodes[0].parts.plan)), (0, 0));
     // A client that is not wanted after all.
     let sixth = admit(NOW_US + SECOND_US).expect("one");
-    world.nodes[0].engine.set_bans(Arc::new(BanSet::new(vec![(Block::of(client(), 32).expect("one"), u64::MAX)])));
+    world.nodes[0]
+        .engine
+        .set_bans(Arc::new(BanSet::new(vec![(Block::of(client(), 32).expect("one"), u64::MAX)])));
     assert_eq!((accept(&mut world, Some(sixth)).err(), open(&plan)), (Some(Unwanted::Reset), 0));
 }
 
 #[test]
 fn bans_and_who_is_never_limited() {
-    let mut limits = limited(vec![limit(Terms::HandshakesFailed(rate()), |limit| limit.over = Over::Ban)]);
+    let mut limits =
+        limited(vec![limit(Terms::HandshakesFailed(rate()), |limit| limit.over = Over::Ban)]);
     let own = limits.shield.as_mut().expect("limits");
     own.ban = Some(BanPlan::default());
     own.allow = vec![Network { address: address("198.51.100.0"), prefix_bits: 24 }];
     let trusted_proxies = vec![Network { address: address("203.0.113.1"), prefix_bits: 32 }];
-    let plan = Arc::new(Plan { client: ClientPlan { trusted_proxies, ..ClientPlan::default() }, ..limits });
+    let plan = Arc::new(Plan {
+        client: ClientPlan { trusted_proxies, ..ClientPlan::default() },
+        ..limits
+    });
     let counters = Arc::new(Counters::default());
     let mut door = Door::new(Arc::clone(&plan), 0, Arc::clone(&counters));
     (0..2).for_each(|_| door.failed(client(), NOW_US));
@@ -214,7 +243,10 @@ fn bans_and_who_is_never_limited() {
     for exempt in ["198.51.100.9", "203.0.113.1"] {
         assert!(matches!(door.admit(address(exempt), NOW_US), Ok(None)), "{exempt}");
     }
-    door.set_bans(Arc::new(BanSet::new(vec![(Block::of(address("198.51.100.9"), 32).expect("one"), NOW_US + 1)])));
+    door.set_bans(Arc::new(BanSet::new(vec![(
+        Block::of(address("198.51.100.9"), 32).expect("one"),
+        NOW_US + 1,
+    )])));
     assert_eq!(door.admit(address("198.51.100.9"), NOW_US).err(), Some(Unwanted::Reset));
     assert!(door.admit(address("198.51.100.9"), NOW_US + 1).is_ok());
     assert_eq!(counters.connections_banned.get(), 1);

@@ -24,7 +24,8 @@ fn chain() -> Plan {
         all_down: fallback.map_or(AllDown::TryAll, AllDown::Fallback),
         ..UpstreamPlan::default()
     };
-    all.upstreams = vec![upstream("app", Some(1)), upstream("spare", Some(2)), upstream("last", None)];
+    all.upstreams =
+        vec![upstream("app", Some(1)), upstream("spare", Some(2)), upstream("last", None)];
     all
 }
 
@@ -56,7 +57,11 @@ fn who_stands_in_has_what_nobody_can_take() {
         let client = world.client();
         world.get(client, "00000001");
         world.run_for(10_000);
-        assert_eq!(seen(&world), BTreeMap::from([(0, 1)]), "while there is a server nobody stands in");
+        assert_eq!(
+            seen(&world),
+            BTreeMap::from([(0, 1)]),
+            "while there is a server nobody stands in"
+        );
         shut(&mut world, &[0]);
         for n in 2..6 {
             world.get(client, &format!("{n:08}"));
@@ -69,10 +74,16 @@ fn who_stands_in_has_what_nobody_can_take() {
         world.run_for(1_000_000);
         assert_eq!(seen(&world)[&2], 1);
         assert_eq!(world.clients[client].statuses(), [200; 10]);
-        for (reply, nonce) in world.clients[client].replies.iter().step_by(2).zip([1, 102, 103, 104, 105]) {
+        for (reply, nonce) in
+            world.clients[client].replies.iter().step_by(2).zip([1, 102, 103, 104, 105])
+        {
             check_honest(&format!("{nonce:08}"), reply).unwrap();
         }
-        assert_eq!(world.count(|counters| counters.fallbacks.get()), 10, "the last one went over two");
+        assert_eq!(
+            world.count(|counters| counters.fallbacks.get()),
+            10,
+            "the last one went over two"
+        );
         // Without any it is the same as without a fallback.
         shut(&mut world, &[2]);
         world.get(client, "00000007");
@@ -97,7 +108,8 @@ fn what_waits_is_given_up_at_once() {
         plan.upstreams[0].servers[0].connections_min = 0;
         let mut world = World::new(plan, workers, 1);
         world.servers[0].door = Door::Refuses;
-        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
         for (n, client) in clients.iter().enumerate() {
             world.post(*client, &format!("{n:08}"), &vec![b'x'; 10_000]);
             world.get(*client, &format!("{:08}", n + 100));
@@ -136,10 +148,13 @@ fn servers_that_may_not_be_asked() {
 fn nothing_is_asked_for_twice_that_must_not_be() {
     for workers in [1, 2] {
         let mut world = World::started(chain(), workers, 1);
-        let first: Vec<usize> = (0..world.conns.len()).filter(|conn| world.conns[*conn].server == 0).collect();
+        let first: Vec<usize> =
+            (0..world.conns.len()).filter(|conn| world.conns[*conn].server == 0).collect();
         world.serve(move |seen| {
             let is_first = first.contains(&seen.conn);
-            seen.complete.then(|| if is_first { vec![Do::Rst] } else { vec![Do::Answer(answer(seen.request))] })
+            seen.complete.then(|| {
+                if is_first { vec![Do::Rst] } else { vec![Do::Answer(answer(seen.request))] }
+            })
         });
         // Connections exist, and no others can be made.
         world.servers[0].door = Door::Refuses;
@@ -159,9 +174,16 @@ fn nothing_is_asked_for_twice_that_must_not_be() {
 fn sessions() {
     for allow_failover in [false, true] {
         let mut plan = chain();
-        let sticky = Sticky::new(&Cookie::new("srv"), allow_failover, "secret", "app", &["origin.test:9000"]);
+        let sticky = Sticky::new(
+            &Cookie::new("srv"),
+            allow_failover,
+            "secret",
+            "app",
+            &["origin.test:9000"],
+        );
         let cookie = sticky.cookie(0).expect("the first server").clone();
-        let cookie = String::from_utf8_lossy(&cookie).split(';').next().unwrap_or_default().to_owned();
+        let cookie =
+            String::from_utf8_lossy(&cookie).split(';').next().unwrap_or_default().to_owned();
         plan.upstreams[0].sticky = Some(sticky);
         let mut world = World::started(plan, 1, 1);
         shut(&mut world, &[0]);
@@ -244,7 +266,10 @@ fn a_reload_takes_it_away() {
     world.reload(without.clone());
     world.get(client, "00000002");
     world.run_for(100_000);
-    assert_eq!((world.clients[client].statuses(), seen(&world)), (vec![200, 200], BTreeMap::from([(1, 2)])));
+    assert_eq!(
+        (world.clients[client].statuses(), seen(&world)),
+        (vec![200, 200], BTreeMap::from([(1, 2)]))
+    );
     without.upstreams[0].all_down = AllDown::TryAll;
     world.reload(without);
     world.get(client, "00000003");
@@ -284,10 +309,14 @@ fn random_doors() {
             world.run_for(pause_us);
         }
         world.run_for(120_000_000);
-        let statuses: Vec<u16> = clients.iter().flat_map(|client| world.clients[*client].statuses()).collect();
+        let statuses: Vec<u16> =
+            clients.iter().flat_map(|client| world.clients[*client].statuses()).collect();
         assert_eq!(statuses.len(), 40, "seed {seed}");
         // A request on a broken connection may not be repeated.
-        assert!(statuses.iter().all(|status| matches!(status, 200 | 502)), "seed {seed}: {statuses:?}");
+        assert!(
+            statuses.iter().all(|status| matches!(status, 200 | 502)),
+            "seed {seed}: {statuses:?}"
+        );
         for nonce in &posts {
             assert!(world.seen_by(nonce).len() <= 1, "seed {seed}: {nonce} went out twice");
         }

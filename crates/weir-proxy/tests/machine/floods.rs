@@ -22,9 +22,21 @@ fn world(workers: u16) -> World {
 }
 
 fn world_of(workers: u16, change: impl FnOnce(&mut Plan)) -> World {
-    let gone = OwnAnswer::Fixed(Arc::new(Fixed { status: 410, media_type: None, content: b""[..].into() }));
-    let gone = Route { path: "/gone".to_owned(), target: Target::Here(Arc::new(gone)), ..Route::default() };
-    let mut plan = Plan { routes: RouteTable::new(vec![gone, Route::default()]), access_log: None, ..plan(1, 1) };
+    let gone = OwnAnswer::Fixed(Arc::new(Fixed {
+        status: 410,
+        media_type: None,
+        content: b""[..].into(),
+    }));
+    let gone = Route {
+        path: "/gone".to_owned(),
+        target: Target::Here(Arc::new(gone)),
+        ..Route::default()
+    };
+    let mut plan = Plan {
+        routes: RouteTable::new(vec![gone, Route::default()]),
+        access_log: None,
+        ..plan(1, 1)
+    };
     change(&mut plan);
     World::started(plan, workers, 1)
 }
@@ -56,7 +68,11 @@ fn h10_input_is_bounded_while_answers_leave() {
         while world.clients[client].replies.len() < REQUESTS {
             world.settle_once();
             turns += 1;
-            assert!(turns < 20_000, "{} answers in {turns} turns", world.clients[client].replies.len());
+            assert!(
+                turns < 20_000,
+                "{} answers in {turns} turns",
+                world.clients[client].replies.len()
+            );
             most = most.max(kept(&world, client, REQUESTS, before));
         }
         assert!(most <= 64 * 1024 + (AT_ONCE + 1) * SEGMENT, "{most} bytes unparsed");
@@ -132,7 +148,10 @@ fn h10_a_turn_takes_so_many_requests() {
         before += taken;
         // Received bytes are parsed in any case, and from the last client with a turn everything
         // that it may send.
-        assert!(taken < 4096 + 2_000 + (CLIENTS * SEGMENT / REQUEST.len()) as u64, "{taken} requests in one turn");
+        assert!(
+            taken < 4096 + 2_000 + (CLIENTS * SEGMENT / REQUEST.len()) as u64,
+            "{taken} requests in one turn"
+        );
     }
     world.finish();
 }
@@ -170,7 +189,8 @@ fn h10_what_waits_is_read_beside_floods() {
         flood(&mut world, client, 100 * SEGMENT / REQUEST.len());
     }
     (0..ANSWERS).for_each(|_| world.expect(other, "GET", false, false));
-    let pipeline: String = (0..ANSWERS).map(|n| format!("GET /v?n={n:08} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+    let pipeline: String =
+        (0..ANSWERS).map(|n| format!("GET /v?n={n:08} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
     world.send(other, pipeline.as_bytes());
     for _ in 0..60 {
         world.settle_once();

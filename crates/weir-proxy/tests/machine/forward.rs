@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_check::upstreams::check_honest;
-use weir_proxy::forward::lookup::{Addresses, Credentials, Errand, News, Unresolved, Unverified, User};
+use weir_proxy::forward::lookup::{
+    Addresses, Credentials, Errand, News, Unresolved, Unverified, User,
+};
 use weir_proxy::forward::policy::{Policy, Rule};
 use weir_proxy::forward::shares::Asker;
 use weir_proxy::plan::{ForwardPlan, Network, Plan, Pool, ServerPlan, Serves, UpstreamPlan};
@@ -19,7 +21,8 @@ const SECOND_US: u64 = 1_000_000;
 /// A forward proxy that allows 127.0.0.1-127.0.0.9 with ports from 9000 on; three destinations exist.
 pub(crate) fn forward() -> Plan {
     let address = SocketAddr::from(([0, 0, 0, 0], 0));
-    let server = |n: u16| ServerPlan { connections: 0, ..ServerPlan::new(&format!("none-{n}"), address) };
+    let server =
+        |n: u16| ServerPlan { connections: 0, ..ServerPlan::new(&format!("none-{n}"), address) };
     let upstream = |name: &str, servers: u16| UpstreamPlan {
         name: name.to_owned(),
         servers: (0..servers).map(server).collect(),
@@ -27,7 +30,8 @@ pub(crate) fn forward() -> Plan {
         ..UpstreamPlan::default()
     };
     let local = Network { address: IpAddr::from([127, 0, 0, 0]), prefix_bits: 29 };
-    let rule = Rule { allow: true, addresses: vec![local], ports: vec![9000..=9010], ..Rule::default() };
+    let rule =
+        Rule { allow: true, addresses: vec![local], ports: vec![9000..=9010], ..Rule::default() };
     let own = vec![SocketAddr::from(([127, 0, 0, 1], 9009))];
     Plan {
         upstreams: vec![upstream("forward", 1), upstream("unused", 2)],
@@ -65,7 +69,10 @@ pub(crate) fn get(world: &mut World, client: usize, authority: &str, nonce: &str
 
 pub(crate) fn send(world: &mut World, client: usize, method: &str, target: &str, fields: &str) {
     world.expect(client, method, false, false);
-    world.send(client, format!("{method} {target} HTTP/1.1\r\nHost: ignored.example\r\n{fields}\r\n").as_bytes());
+    world.send(
+        client,
+        format!("{method} {target} HTTP/1.1\r\nHost: ignored.example\r\n{fields}\r\n").as_bytes(),
+    );
 }
 
 pub(crate) fn resolved(world: &mut World, name: &str, addresses: &[[u8; 4]], ttl_us: u64) {
@@ -102,7 +109,10 @@ fn a_connection_for_each_destination() {
     assert_eq!(world.conns.iter().map(|conn| conn.server).collect::<Vec<_>>(), [0, 1]);
     for conn in &world.conns {
         let request = &conn.requests[0];
-        assert_eq!(request.fields.first("host"), Some(&*format!("127.0.0.1:{}", 9000 + conn.server)));
+        assert_eq!(
+            request.fields.first("host"),
+            Some(&*format!("127.0.0.1:{}", 9000 + conn.server))
+        );
         assert!(request.target.starts_with("/v?n="));
         assert!(!request.fields.has("x-forwarded-for") && !request.fields.has("forwarded"));
         assert!(request.fields.has("via"));
@@ -151,7 +161,11 @@ fn refused_destinations() {
         send(&mut world, client, method, target, "");
         world.run_for(1000);
         assert_eq!(world.clients[client].statuses(), [status], "{method} {target}");
-        assert!(words(&world, client)[0].ends_with(word), "{method} {target}: {:?}", words(&world, client));
+        assert!(
+            words(&world, client)[0].ends_with(word),
+            "{method} {target}: {:?}",
+            words(&world, client)
+        );
         let explained = world.clients[client].replies[0].fields.first("proxy-status");
         assert_eq!(explained.is_some(), status == 403, "{explained:?}");
         assert!(world.connects.is_empty() && world.errands.is_empty());
@@ -167,7 +181,10 @@ fn names_are_looked_up() {
     get(&mut world, one, "Www.Example.org.:9000", "00000001");
     get(&mut world, two, "www.example.org:9000", "00000002");
     world.run_for(1000);
-    assert_eq!(world.errands, [(0, Errand::Resolve { name: "www.example.org".into(), asker: asker(1) })]);
+    assert_eq!(
+        world.errands,
+        [(0, Errand::Resolve { name: "www.example.org".into(), asker: asker(1) })]
+    );
     assert!(world.connects.is_empty());
     resolved(&mut world, "www.example.org", &[[10, 0, 0, 1], [127, 0, 0, 2]], 60 * SECOND_US);
     assert_eq!(
@@ -225,9 +242,13 @@ fn names_that_can_not_be_resolved() {
         tell(&mut world, "nobody.example", asker(1), Err(why));
         assert_eq!(world.clients[client].statuses(), [status]);
         assert!(words(&world, client)[0].ends_with(word));
-        let explained = world.clients[client].replies[0].fields.first("proxy-status").unwrap_or_default();
+        let explained =
+            world.clients[client].replies[0].fields.first("proxy-status").unwrap_or_default();
         assert!(explained.contains(error), "{explained}");
-        assert_eq!(world.clients[client].replies[0].fields.first("retry-after").is_some(), status == 503);
+        assert_eq!(
+            world.clients[client].replies[0].fields.first("retry-after").is_some(),
+            status == 503
+        );
         assert!(!world.clients[client].closed, "the connection goes on");
         world.finish();
     }
@@ -287,7 +308,10 @@ fn names_are_asked_for_by_users() {
     world.run_for(1000);
     verify(&mut world, Some(&ann));
     let asker = Asker::User("ann".into());
-    assert_eq!(world.errands, [(0, Errand::Resolve { name: "a.example".into(), asker: asker.clone() })]);
+    assert_eq!(
+        world.errands,
+        [(0, Errand::Resolve { name: "a.example".into(), asker: asker.clone() })]
+    );
     tell(&mut world, "a.example", asker, Err(Unresolved::NoRoom));
     assert_eq!(world.clients[client].statuses(), [503]);
     world.finish();
@@ -310,7 +334,12 @@ fn addresses_are_raced() {
     world.servers[1].door = Door::Mute;
     get(&mut world, client, "mute.example:9001", "00000002");
     world.run_for(1000);
-    resolved(&mut world, "mute.example", &[[127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 3]], 60 * SECOND_US);
+    resolved(
+        &mut world,
+        "mute.example",
+        &[[127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 3]],
+        60 * SECOND_US,
+    );
     assert_eq!(world.connects.len(), 3, "one at first");
     world.run_for(300_000);
     assert_eq!(world.connects.len(), 4, "the next one beside it");
@@ -345,7 +374,10 @@ fn tunnels() {
         world.send(client, b"ping");
         world.say(0, Do::Bytes(b"pong".to_vec()));
         world.run_for(1000);
-        assert_eq!((&world.conns[0].tunnel[..], &world.clients[client].tunnel[..]), (&b"ping"[..], &b"pong"[..]));
+        assert_eq!(
+            (&world.conns[0].tunnel[..], &world.clients[client].tunnel[..]),
+            (&b"ping"[..], &b"pong"[..])
+        );
         assert_eq!(world.count(|counters| counters.tunnels.get()), 1);
         if client_first {
             world.half_close(client);
@@ -364,7 +396,11 @@ fn tunnels() {
         let (up, down) = (&world.conns[0].tunnel[..], &world.clients[client].tunnel[..]);
         assert_eq!(
             (up, down),
-            if client_first { (&b"ping"[..], &b"ponglate"[..]) } else { (b"pinglate".as_slice(), b"pong".as_slice()) }
+            if client_first {
+                (&b"ping"[..], &b"ponglate"[..])
+            } else {
+                (b"pinglate".as_slice(), b"pong".as_slice())
+            }
         );
         assert!(world.conns[0].closed && world.clients[client].closed);
         world.finish();
@@ -400,7 +436,10 @@ fn early_data_waits() {
         world.run_for(1000);
         (world, client)
     };
-    assert_eq!((world.clients[client].statuses(), &world.conns[0].tunnel[..]), (vec![200], &b"early"[..]));
+    assert_eq!(
+        (world.clients[client].statuses(), &world.conns[0].tunnel[..]),
+        (vec![200], &b"early"[..])
+    );
     world.reset(client);
     world.run_for(1000);
     assert!(world.conns[0].closed);
@@ -542,7 +581,10 @@ pub(crate) fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials
     let (node, errand) = world.errands.pop().expect("a verification");
     assert!(world.errands.is_empty());
     let Errand::Verify { question, client, credentials, .. } = errand else { panic!("{errand:?}") };
-    world.news(node, News::Verified { question, client, user: user.cloned().ok_or(Unverified::Wrong) });
+    world.news(
+        node,
+        News::Verified { question, client, user: user.cloned().ok_or(Unverified::Wrong) },
+    );
     world.run_for(1000);
     credentials
 }
@@ -649,7 +691,8 @@ fn limits_of_users() {
         world.run_for(1000);
         verify(&mut world, Some(&ann));
     }
-    let statuses: Vec<u16> = clients.iter().map(|client| world.clients[*client].statuses()[0]).collect();
+    let statuses: Vec<u16> =
+        clients.iter().map(|client| world.clients[*client].statuses()[0]).collect();
     assert_eq!(statuses, [200, 200, 429]);
     world.reset(clients[0]);
     world.run_for(1000);
@@ -662,7 +705,11 @@ fn limits_of_users() {
             verify(&mut world, Some(&ann));
         }
     }
-    assert_eq!(world.clients[client].statuses(), [200, 200, 200, 429, 429, 429], "two of five went to tunnels");
+    assert_eq!(
+        world.clients[client].statuses(),
+        [200, 200, 200, 429, 429, 429],
+        "two of five went to tunnels"
+    );
     world.run_for(SECOND_US);
     send(&mut world, client, "GET", "http://127.0.0.1:9001/v?n=00000009", ANN);
     world.run_for(1000);
@@ -711,7 +758,8 @@ fn a_disabled_forward_proxy() {
 #[test]
 fn lines_of_the_log() {
     let mut plan = with_users();
-    plan.access_log = Some(crate::world::access_log("$remote_user $request_uri $status $upstream_addr $reason"));
+    plan.access_log =
+        Some(crate::world::access_log("$remote_user $request_uri $status $upstream_addr $reason"));
     let mut world = world(plan);
     let (client, ann) = (world.client(), Arc::new(User::new("ann")));
     send(&mut world, client, "GET", "http://a.example:9000/v?n=00000001", ANN);

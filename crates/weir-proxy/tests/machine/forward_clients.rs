@@ -13,7 +13,10 @@ use crate::world::World;
 /// Sends a CONNECT to the first destination with these fields, and bytes right behind it.
 fn connect(world: &mut World, client: usize, fields: &str, behind: &str) {
     world.expect(client, "CONNECT", false, false);
-    world.send(client, format!("CONNECT 127.0.0.1:9000 HTTP/1.1\r\nHost: x\r\n{fields}\r\n{behind}").as_bytes());
+    world.send(
+        client,
+        format!("CONNECT 127.0.0.1:9000 HTTP/1.1\r\nHost: x\r\n{fields}\r\n{behind}").as_bytes(),
+    );
     world.run_for(1000);
 }
 
@@ -33,9 +36,11 @@ fn a_length_of_connect_says_nothing() {
         world.finish();
     }
     // Framing that others could read differently is still an error.
-    for fields in
-        ["Content-Length: +4\r\n", "Content-Length: 4\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"]
-    {
+    for fields in [
+        "Content-Length: +4\r\n",
+        "Content-Length: 4\r\nContent-Length: 5\r\n",
+        "Transfer-Encoding: chunked\r\n",
+    ] {
         let mut world = world(forward());
         let client = world.client();
         connect(&mut world, client, fields, "");
@@ -128,7 +133,8 @@ fn a_connection_goes_on_behind_a_small_body() {
 fn credentials_that_are_empty_are_refused_at_once() {
     let mut world = world(with_users());
     let client = world.client();
-    for value in ["", " ", "Basic", "Basic ", "Basic  ", "Basic :", "Basic Og==", "Bearer", "Basic"] {
+    for value in ["", " ", "Basic", "Basic ", "Basic  ", "Basic :", "Basic Og==", "Bearer", "Basic"]
+    {
         send(
             &mut world,
             client,
@@ -137,7 +143,11 @@ fn credentials_that_are_empty_are_refused_at_once() {
             &format!("Proxy-Authorization: {value}\r\n"),
         );
         world.run_for(1000);
-        assert_eq!(world.clients[client].replies.pop().map(|reply| reply.status), Some(407), "{value:?}");
+        assert_eq!(
+            world.clients[client].replies.pop().map(|reply| reply.status),
+            Some(407),
+            "{value:?}"
+        );
     }
     assert!(world.errands.is_empty(), "there was nothing to compare");
     send(&mut world, client, "GET", "http://127.0.0.1:9000/v?n=00000001", ANN);
@@ -157,7 +167,8 @@ fn a_query_needs_no_path() {
     get(&mut world, client, "127.0.0.1:9000", "00000002");
     world.run_for(1000);
     assert_eq!(world.clients[client].statuses(), [200, 200]);
-    let targets: Vec<_> = world.conns[0].requests.iter().map(|request| request.target.clone()).collect();
+    let targets: Vec<_> =
+        world.conns[0].requests.iter().map(|request| request.target.clone()).collect();
     assert_eq!(targets, ["/?n=00000001", "/v?n=00000002"]);
     assert_eq!(world.conns[0].requests[0].fields.first("host"), Some("127.0.0.1:9000"));
     world.finish();

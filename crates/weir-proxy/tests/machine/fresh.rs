@@ -23,7 +23,9 @@ fn fresh(servers: usize) -> Plan {
 /// Behaves like a worker that is busy with others: a request on an existing connection waits.
 fn tied(seen: &Seen<'_>) -> Option<Vec<Do>> {
     let is_first = seen.arrival == 1;
-    seen.complete.then(|| vec![Do::Delay(if is_first { 200 } else { 25_000 }), Do::Answer(answer(seen.request))])
+    seen.complete.then(|| {
+        vec![Do::Delay(if is_first { 200 } else { 25_000 }), Do::Answer(answer(seen.request))]
+    })
 }
 
 fn quick(seen: &Seen<'_>) -> Option<Vec<Do>> {
@@ -47,7 +49,9 @@ fn in_force(servers: usize) -> (World, usize) {
     world.servers.iter_mut().for_each(|server| server.serve = Box::new(tied));
     let client = world.client();
     converse(&mut world, client, ENOUGH * servers * 2, 30_000);
-    let turns: Vec<u64> = (0..servers).map(|server| world.count_of(server, |stats| stats.fresh_turns.get())).collect();
+    let turns: Vec<u64> = (0..servers)
+        .map(|server| world.count_of(server, |stats| stats.fresh_turns.get()))
+        .collect();
     assert!(turns.iter().all(|turns| *turns == 1), "{turns:?}");
     (world, client)
 }
@@ -69,7 +73,10 @@ fn few_while_both_are_alike() {
     assert_eq!((made as u64, world.open_conns().len()), (asked, KEPT));
     assert_eq!(world.count_of(0, |stats| stats.fresh_turns.get()), 0);
     let mut requests = world.conns[KEPT..].iter().flat_map(|conn| &conn.requests);
-    assert!(requests.all(|one| one.fields.first("connection").is_none()), "it may have to go on a kept one");
+    assert!(
+        requests.all(|one| one.fields.first("connection").is_none()),
+        "it may have to go on a kept one"
+    );
     world.finish();
 }
 
@@ -106,7 +113,10 @@ fn none_can_be_made() {
         assert_eq!(world.open_conns().len(), KEPT, "{door:?}: the others are not to blame");
         world.servers[0].door = Door::Open;
         converse(&mut world, client, ENOUGH * 12, 100_000);
-        assert!(world.count_of(0, |stats| stats.fresh_turns.get()) >= 2, "{door:?}: it has another chance");
+        assert!(
+            world.count_of(0, |stats| stats.fresh_turns.get()) >= 2,
+            "{door:?}: it has another chance"
+        );
         world.finish();
     }
 }
@@ -129,12 +139,16 @@ fn what_is_special() {
     world.run_for(100_000);
     assert_eq!((asked_fresh(&world), world.times_served("10000002")), (before + 1, 1));
     world.serve(|seen| {
-        let text = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello";
+        let text =
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello";
         seen.complete.then(|| vec![Do::Switch(text.as_bytes().to_vec())])
     });
     world.ask(client, "GET", "/v?n=10000003", "Connection: upgrade\r\nUpgrade: x\r\n");
     world.run_for(1_000);
-    assert_eq!((asked_fresh(&world), &world.clients[client].tunnel[..]), (before + 1, &b"hello"[..]));
+    assert_eq!(
+        (asked_fresh(&world), &world.clients[client].tunnel[..]),
+        (before + 1, &b"hello"[..])
+    );
     world.finish();
 }
 
@@ -144,7 +158,9 @@ fn lost_with_a_request() {
     for (method, status) in [("GET", 200), ("POST", 502)] {
         let (mut world, client) = in_force(1);
         let mut first = true;
-        world.serve(move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { quick(seen) });
+        world.serve(
+            move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { quick(seen) },
+        );
         match method {
             "GET" => world.get(client, "10000001"),
             _ => world.post(client, "10000001", b"x"),
@@ -181,7 +197,10 @@ fn clients_that_pipeline_and_leave() {
     world.reset(leaves);
     world.reset(stays);
     world.run_for(1_000);
-    assert_eq!((world.open_conns().len(), world.count(|counters| counters.queue_waiting.get())), (KEPT, 0));
+    assert_eq!(
+        (world.open_conns().len(), world.count(|counters| counters.queue_waiting.get())),
+        (KEPT, 0)
+    );
     world.finish();
 }
 
@@ -189,7 +208,9 @@ fn clients_that_pipeline_and_leave() {
 #[test]
 fn no_more_than_allowed() {
     let (mut world, _) = in_force(1);
-    world.serve(|seen| seen.complete.then(|| vec![Do::Delay(500_000), Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        seen.complete.then(|| vec![Do::Delay(500_000), Do::Answer(answer(seen.request))])
+    });
     let clients: Vec<usize> = (0..100).map(|_| world.client()).collect();
     clients.iter().enumerate().for_each(|(n, client)| world.get(*client, &format!("3{n:07}")));
     world.run_for(10_000);
@@ -228,7 +249,8 @@ fn whatever_happens() {
         });
         let mut clients: Vec<(usize, usize)> = (0..6).map(|_| (world.client(), 0)).collect();
         for _ in 0..60 {
-            let doors = [Door::Open, Door::Open, Door::Open, Door::Refuses, Door::Slams, Door::Mute];
+            let doors =
+                [Door::Open, Door::Open, Door::Open, Door::Refuses, Door::Slams, Door::Mute];
             world.servers[0].door = doors[rng.below(6) as usize];
             for (client, asked) in &mut clients {
                 match rng.below(12) {

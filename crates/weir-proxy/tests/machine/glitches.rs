@@ -19,15 +19,19 @@ type Kinds = &'static [(&'static str, u64)];
 
 /// Returns the kinds of client glitches, and how often.
 fn of_clients(world: &World) -> Vec<(&'static str, u64)> {
-    let count = |kind: ClientGlitch| world.count(|counters| counters.client_glitches[kind as usize].get());
+    let count =
+        |kind: ClientGlitch| world.count(|counters| counters.client_glitches[kind as usize].get());
     let all = ClientGlitch::ALL.iter().map(|(kind, word, _)| (*word, count(*kind)));
     all.filter(|(_, count)| *count > 0).collect()
 }
 
 /// Returns the kinds of server glitches, and how often.
 fn of_servers(world: &World) -> Vec<(&'static str, u64)> {
-    let count = |kind: UpstreamGlitch| world.count(|counters| counters.upstream_glitches[kind as usize].get());
-    let of_server = |kind: UpstreamGlitch| world.count_of(0, |server| server.glitches[kind as usize].get());
+    let count = |kind: UpstreamGlitch| {
+        world.count(|counters| counters.upstream_glitches[kind as usize].get())
+    };
+    let of_server =
+        |kind: UpstreamGlitch| world.count_of(0, |server| server.glitches[kind as usize].get());
     for (kind, word, _) in UpstreamGlitch::ALL {
         assert_eq!(count(*kind), of_server(*kind), "{word}");
     }
@@ -70,28 +74,45 @@ fn each_kind_of_a_client() {
         ("GET", with("Upgrade: h2c\r\nConnection: upgrade\r\n"), &[("upgrade-ignored", 1)]),
         ("GET", with("Proxy: x\r\n"), &[("proxy-field", 1)]),
         ("GET", with("Content-Length: 2\r\n") + "xy", &[("body-unexpected", 1)]),
-        ("DELETE", chunked("1\r\nx\r\n0\r\n\r\n").replace("POST", "DELETE"), &[("body-unexpected", 1)]),
-        ("POST", chunked("0\r\n\r\n").replace("Host", "Expect: 100-continue\r\nHost"), &[("body-unawaited", 1)]),
+        (
+            "DELETE",
+            chunked("1\r\nx\r\n0\r\n\r\n").replace("POST", "DELETE"),
+            &[("body-unexpected", 1)],
+        ),
+        (
+            "POST",
+            chunked("0\r\n\r\n").replace("Host", "Expect: 100-continue\r\nHost"),
+            &[("body-unawaited", 1)],
+        ),
         ("POST", chunked("1;a\r\nx\r\n2;b=\"c\"\r\nxy\r\n0;d\r\n\r\n"), &[("chunk-extension", 3)]),
         ("POST", chunked(&(crumbs + "0\r\n\r\n")), &[("chunk-crumbs", 2)]),
         ("POST", chunked("1\r\nx\r\n0\r\nX-A: 1\r\nX-B: 2\r\n\r\n"), &[("trailer-dropped", 2)]),
         // Requests that weir itself answers are checked as well.
-        ("OPTIONS", with("Max-Forwards: 0\r\nX_y: 1\r\n").replace("GET", "OPTIONS"), &[("underscore", 1)]),
+        (
+            "OPTIONS",
+            with("Max-Forwards: 0\r\nX_y: 1\r\n").replace("GET", "OPTIONS"),
+            &[("underscore", 1)],
+        ),
         ("GET", with("X_y: 1\r\nProxy: 1\r\n"), &[("underscore", 1), ("proxy-field", 1)]),
         ("GET", with("X-Y: 1\r\nConnection: keep-alive, x-y\r\n"), &[]),
     ];
     for (method, request, kinds) in cases {
-        let unlimited = Plan { access_log: Some(access_log("$status $glitches $reason")), ..plan(1, 2) };
+        let unlimited =
+            Plan { access_log: Some(access_log("$status $glitches $reason")), ..plan(1, 2) };
         let mut world = World::started(unlimited, 1, 1);
         let client = world.client();
         for n in 1..=2 {
             world.expect(client, method, false, false);
             world.send(client, request.as_bytes());
             world.run_for(100_000);
-            let expected: Vec<(&str, u64)> = kinds.iter().map(|(word, count)| (*word, count * n)).collect();
+            let expected: Vec<(&str, u64)> =
+                kinds.iter().map(|(word, count)| (*word, count * n)).collect();
             assert_eq!(of_clients(&world), expected, "{request:.200}");
             let line = world.lines.last().expect("a line");
-            assert!(line.starts_with(&format!("200 {} ", sum(&expected))), "{line}: {request:.200}");
+            assert!(
+                line.starts_with(&format!("200 {} ", sum(&expected))),
+                "{line}: {request:.200}"
+            );
         }
         assert_eq!(world.clients[client].statuses(), [200, 200], "{request:.200}");
         assert!(!world.clients[client].closed);
@@ -158,7 +179,13 @@ fn usual_traffic_makes_none() {
 /// theirs.
 #[test]
 fn random_mixtures_are_counted_right() {
-    let odd = ["X_y: 1\r\n", "Connection: host\r\n", "Range: a\r\nRange: b\r\n", "Upgrade: h2c\r\n", "Proxy: a\r\n"];
+    let odd = [
+        "X_y: 1\r\n",
+        "Connection: host\r\n",
+        "Range: a\r\nRange: b\r\n",
+        "Upgrade: h2c\r\n",
+        "Proxy: a\r\n",
+    ];
     for seed in 0..60 {
         let mut rng = Rng(seed);
         let unlimited = Plan { access_log: Some(access_log("$glitches")), ..plan(1, 4) };
@@ -169,8 +196,10 @@ fn random_mixtures_are_counted_right() {
             let chosen: Vec<&str> = odd.into_iter().filter(|_| rng.one_in(4)).collect();
             let blank = rng.one_in(4);
             bytes += if blank { "\r\n" } else { "" };
-            bytes +=
-                &with(&(chosen.concat() + "X-Long: 0123456789012345678901234567890123456789012345678901234567890\r\n"));
+            bytes += &with(
+                &(chosen.concat()
+                    + "X-Long: 0123456789012345678901234567890123456789012345678901234567890\r\n"),
+            );
             counts.push(counts.last().unwrap_or(&0) + chosen.len() as u64 + u64::from(blank));
             world.expect(client, "GET", false, false);
         }
@@ -181,7 +210,10 @@ fn random_mixtures_are_counted_right() {
         // request.
         let lines: Vec<u64> = world.lines.iter().map(|line| line.parse().unwrap()).collect();
         assert_eq!(lines.len(), counts.len());
-        assert!(lines.iter().zip(&counts).all(|(said, counted)| said >= counted) && lines.is_sorted(), "seed {seed}");
+        assert!(
+            lines.iter().zip(&counts).all(|(said, counted)| said >= counted) && lines.is_sorted(),
+            "seed {seed}"
+        );
         assert_eq!(lines.last(), counts.last(), "seed {seed}");
         world.finish();
     }
@@ -203,7 +235,10 @@ fn a_client_over_the_limit_is_closed_behind_what_it_asked() {
         world.run_for(1_000_000);
         let replies = &world.clients[client].replies;
         assert_eq!(world.clients[client].statuses(), [200; 4]);
-        assert_eq!(replies.iter().map(|reply| reply.closes).collect::<Vec<_>>(), [false, false, false, true]);
+        assert_eq!(
+            replies.iter().map(|reply| reply.closes).collect::<Vec<_>>(),
+            [false, false, false, true]
+        );
         (0..4).for_each(|n| check_honest(&format!("{n:08}"), &replies[n]).unwrap());
         assert_eq!(world.requests().count(), 5, "what came behind was not asked");
         world.run_for(3_000_000);
@@ -284,7 +319,10 @@ fn a_strange_body_that_streams() {
     (0..30).for_each(|_| world.send(client, b"1;a\r\nx\r\n"));
     world.run_for(3_000_000);
     assert_eq!(world.clients[client].statuses(), [400]);
-    assert!(world.conns.iter().any(|conn| conn.closed), "no connection is left with half a request");
+    assert!(
+        world.conns.iter().any(|conn| conn.closed),
+        "no connection is left with half a request"
+    );
     assert_eq!(world.requests().count(), 0);
     world.finish();
 }
@@ -365,7 +403,10 @@ fn odd_answer(seen: &Seen<'_>, before: &str, fields: &str, behind: &str) -> Opti
 
 /// A response whose body is chunked.
 fn chunked_answer(seen: &Seen<'_>, body: &str) -> Option<Vec<Do>> {
-    let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nTransfer-Encoding: chunked\r\n\r\n", seen.request.nonce());
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nTransfer-Encoding: chunked\r\n\r\n",
+        seen.request.nonce()
+    );
     Some(vec![Do::Answer((head + body).into_bytes())])
 }
 
@@ -374,16 +415,28 @@ type Odd = fn(&Seen<'_>) -> Option<Vec<Do>>;
 #[test]
 fn each_kind_of_a_server() {
     let cases: [(Odd, Kinds); 12] = [
-        (|seen| odd_answer(seen, "HTTP/1.1 100 Continue\r\n\r\n", "", ""), &[("continue-unasked", 1)]),
+        (
+            |seen| odd_answer(seen, "HTTP/1.1 100 Continue\r\n\r\n", "", ""),
+            &[("continue-unasked", 1)],
+        ),
         (|seen| odd_answer(seen, &"HTTP/1.1 103 E\r\n\r\n".repeat(4), "", ""), &[]),
-        (|seen| odd_answer(seen, &"HTTP/1.1 103 E\r\n\r\n".repeat(7), "", ""), &[("interim-many", 3)]),
+        (
+            |seen| odd_answer(seen, &"HTTP/1.1 103 E\r\n\r\n".repeat(7), "", ""),
+            &[("interim-many", 3)],
+        ),
         (|seen| odd_answer(seen, "", "X-A: b\r\n c\r\nX-B: d\r\n e\r\n", ""), &[("line-fold", 1)]),
         (|seen| odd_answer(seen, "", "X-A : b\r\n", ""), &[("name-spaced", 1)]),
         (|seen| odd_answer(seen, "", "Connection: set-cookie\r\n", ""), &[("connection-list", 1)]),
-        (|seen| odd_answer(seen, "", "Location: a\r\nLocation: b\r\n", ""), &[("field-repeated", 1)]),
+        (
+            |seen| odd_answer(seen, "", "Location: a\r\nLocation: b\r\n", ""),
+            &[("field-repeated", 1)],
+        ),
         (|seen| odd_answer(seen, "", "X_a: b\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n", ""), &[]),
         (|seen| chunked_answer(seen, "1;a\r\nx\r\n0;b\r\n\r\n"), &[("chunk-extension", 2)]),
-        (|seen| chunked_answer(seen, &("1\r\nx\r\n".repeat(300) + "0\r\n\r\n")), &[("chunk-crumbs", 2)]),
+        (
+            |seen| chunked_answer(seen, &("1\r\nx\r\n".repeat(300) + "0\r\n\r\n")),
+            &[("chunk-crumbs", 2)],
+        ),
         (
             |seen| chunked_answer(seen, "1\r\nx\r\n0\r\nDate: a\r\nX-Sum: b\r\nHost: c\r\n\r\n"),
             &[("trailer-dropped", 2)],
@@ -397,7 +450,8 @@ fn each_kind_of_a_server() {
         for n in 1..=2 {
             world.get(client, &format!("{n:08}"));
             world.run_for(10_000);
-            let expected: Vec<(&str, u64)> = kinds.iter().map(|(word, count)| (*word, count * n)).collect();
+            let expected: Vec<(&str, u64)> =
+                kinds.iter().map(|(word, count)| (*word, count * n)).collect();
             assert_eq!(of_servers(&world), expected, "case {number}");
             assert_eq!(u64::from(only(&world).glitches), sum(&expected), "case {number}");
         }
@@ -471,12 +525,14 @@ fn a_connection_over_the_limit_is_made_anew() {
         }
         world.run_for(5_000_000);
         for n in 0..200 {
-            check_honest(&format!("{n:08}"), &world.clients[clients[n % 8]].replies[n / 8]).unwrap();
+            check_honest(&format!("{n:08}"), &world.clients[clients[n % 8]].replies[n / 8])
+                .unwrap();
             assert_eq!(world.times_served(&format!("{n:08}")), 1);
         }
         let ended = world.count(|counters| counters.upstream_closes.get("glitches"));
         let odd = |conn: &weir_check::Request| !conn.nonce().starts_with('8');
-        let most = world.conns.iter().map(|conn| conn.requests.iter().filter(|it| odd(it)).count()).max();
+        let most =
+            world.conns.iter().map(|conn| conn.requests.iter().filter(|it| odd(it)).count()).max();
         // Eleven that are too many, and the requests that had been sent behind the eleventh.
         assert!(
             ended >= 200 / 19 && most.is_some_and(|most| (11..=19).contains(&most)),
@@ -496,7 +552,8 @@ fn an_answer_that_streams_is_not_cut() {
     let mut world = World::started(deep(Some(1)), 1, 1);
     world.serve(|seen| {
         let mut script = chunked_answer(seen, "")?;
-        script.extend((0..20).flat_map(|_| [Do::Delay(1_000), Do::Bytes(b"1;a\r\nx\r\n".to_vec())]));
+        script
+            .extend((0..20).flat_map(|_| [Do::Delay(1_000), Do::Bytes(b"1;a\r\nx\r\n".to_vec())]));
         script.extend([Do::Bytes(b"0\r\n\r\n".to_vec())]);
         Some(script)
     });

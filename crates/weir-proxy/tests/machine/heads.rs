@@ -16,7 +16,9 @@ fn a_stray_body_costs_no_other_request_its_connection_twice() {
         }
         _ => honest(seen),
     });
-    let doubts = |world: &World| world.count_of(0, |stats| stats.doubts[Doubt::ForbiddenBody as usize].get());
+    let doubts = |world: &World| {
+        world.count_of(0, |stats| stats.doubts[Doubt::ForbiddenBody as usize].get())
+    };
     let client = world.client();
     world.ask(client, "HEAD", "/v?n=first", "");
     world.run_for(20_000);
@@ -27,7 +29,11 @@ fn a_stray_body_costs_no_other_request_its_connection_twice() {
         world.run_for(1_000);
         world.ask(poster, "POST", &format!("/v?n=p{n}"), "Content-Length: 0\r\n");
         world.run_for(1_000_000);
-        assert_eq!((world.clients[client].statuses(), world.clients[poster].statuses()), (vec![200], vec![200]), "{n}");
+        assert_eq!(
+            (world.clients[client].statuses(), world.clients[poster].statuses()),
+            (vec![200], vec![200]),
+            "{n}"
+        );
     }
     assert_eq!(doubts(&world), 1);
     world.finish();

@@ -18,8 +18,9 @@ use crate::world::{Do, Door, World, answer, honest, plan};
 /// Servers that respond after a delay.
 fn slow(world: &mut World, delay_us: u64) {
     for server in &mut world.servers {
-        server.serve =
-            Box::new(move |seen| seen.complete.then(|| vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))]));
+        server.serve = Box::new(move |seen| {
+            seen.complete.then(|| vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))])
+        });
     }
 }
 
@@ -54,7 +55,8 @@ fn a_draining_server_finishes_what_it_has() {
     for workers in [1, 2] {
         let mut world = World::started(plan(2, 4), workers, 1);
         slow(&mut world, 50_000);
-        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
         ask_many(&mut world, &clients, 40, 0);
         world.settle();
         assert!(load(&world, 0) > 0);
@@ -82,7 +84,8 @@ fn a_disabled_server_is_left_alone() {
     for workers in [1, 2] {
         let mut world = World::started(plan(2, 4), workers, 1);
         slow(&mut world, 50_000);
-        let clients: Vec<usize> = (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
         ask_many(&mut world, &clients, 64, 0);
         world.settle();
         let (had, connections) = (seen(&world, 0), world.conns.len());
@@ -179,7 +182,8 @@ fn orders_outlive_a_worker() {
 fn plan_with_rule(servers: usize, connections: u32) -> Plan {
     let mut plan = plan(servers, connections);
     let codes = Codes::parse("5xx").unwrap();
-    plan.upstreams[0].failover = vec![FailoverRule { symptom: Symptom::Status(codes), limit: 3, window_us: 1_000_000 }];
+    plan.upstreams[0].failover =
+        vec![FailoverRule { symptom: Symptom::Status(codes), limit: 3, window_us: 1_000_000 }];
     plan
 }
 
@@ -189,7 +193,9 @@ fn switched(world: &mut World, server: usize, status: &Rc<Cell<u16>>) {
     world.servers[server].serve = Box::new(move |seen| match status.get() {
         200 => honest(seen),
         status => seen.complete.then(|| {
-            vec![Do::Answer(format!("HTTP/1.1 {status} Broken\r\nContent-Length: 6\r\n\r\nbroken").into_bytes())]
+            vec![Do::Answer(
+                format!("HTTP/1.1 {status} Broken\r\nContent-Length: 6\r\n\r\nbroken").into_bytes(),
+            )]
         }),
     });
 }
@@ -213,7 +219,8 @@ fn a_server_that_answers_badly_is_suspended() {
         let mut world = World::started(plan_with_rule(2, 6), workers, 1);
         let status = Rc::new(Cell::new(503));
         switched(&mut world, 0, &status);
-        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
         let mut bad = 0;
         for _ in 0..40 {
             bad += round(&mut world, &clients).iter().filter(|status| **status == 503).count();
@@ -231,11 +238,14 @@ fn a_server_that_answers_badly_is_suspended() {
 #[test]
 fn a_server_that_loses_connections_is_suspended() {
     for workers in [1, 2, 3] {
-        for (symptom, end, expected) in
-            [(Symptom::Lost, Do::Rst, true), (Symptom::Lost, Do::Fin, false), (STATUS, Do::Rst, false)]
-        {
+        for (symptom, end, expected) in [
+            (Symptom::Lost, Do::Rst, true),
+            (Symptom::Lost, Do::Fin, false),
+            (STATUS, Do::Rst, false),
+        ] {
             let mut plan = plan(2, 6);
-            plan.upstreams[0].failover = vec![FailoverRule { symptom, limit: 3, window_us: 60_000_000 }];
+            plan.upstreams[0].failover =
+                vec![FailoverRule { symptom, limit: 3, window_us: 60_000_000 }];
             let mut world = World::started(plan, workers, 1);
             let bad = Rc::new(Cell::new(true));
             let switch = Rc::clone(&bad);
@@ -245,15 +255,24 @@ fn a_server_that_loses_connections_is_suspended() {
                 let ends = seen.complete && switch.get() && !answered.insert(seen.conn);
                 if ends { Some(vec![end.clone(), Do::Silence]) } else { honest(seen) }
             });
-            let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+            let clients: Vec<usize> =
+                (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
             for _ in 0..40 {
                 assert_eq!(round(&mut world, &clients), [200; 6], "asked again elsewhere");
                 world.run_for(10_000);
             }
-            assert_eq!(suspended(&world, 0), vec![expected; usize::from(workers)], "{symptom:?} {workers}");
+            assert_eq!(
+                suspended(&world, 0),
+                vec![expected; usize::from(workers)],
+                "{symptom:?} {workers}"
+            );
             assert_eq!(suspended(&world, 1), vec![false; usize::from(workers)]);
             let told = events(&mut world);
-            assert_eq!(told.contains(&(0, What::Suspended(SuspensionCause::Losses { rule: 0 }))), expected, "{told:?}");
+            assert_eq!(
+                told.contains(&(0, What::Suspended(SuspensionCause::Losses { rule: 0 }))),
+                expected,
+                "{told:?}"
+            );
             bad.set(false);
             world.finish();
         }
@@ -267,7 +286,9 @@ const STATUS: Symptom = Symptom::Status(Codes { first: 500, last: 599 });
 fn events(world: &mut World) -> Vec<(u32, What)> {
     let mut all = Vec::new();
     for node in &mut world.nodes {
-        all.extend(std::iter::from_fn(|| node.engine.take_event()).map(|event| (event.server, event.what)));
+        all.extend(
+            std::iter::from_fn(|| node.engine.take_event()).map(|event| (event.server, event.what)),
+        );
     }
     all
 }
@@ -280,9 +301,13 @@ fn changes_are_told_once() {
         assert_eq!(events(&mut world), []);
         let status = Rc::new(Cell::new(503));
         switched(&mut world, 0, &status);
-        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
         (0..10).for_each(|_| drop(round(&mut world, &clients)));
-        assert_eq!(events(&mut world), [(0, What::Suspended(SuspensionCause::Answers { rule: 0 }))]);
+        assert_eq!(
+            events(&mut world),
+            [(0, What::Suspended(SuspensionCause::Answers { rule: 0 }))]
+        );
         status.set(200);
         for _ in 0..200 {
             round(&mut world, &clients);
@@ -293,7 +318,8 @@ fn changes_are_told_once() {
         world.order(1, Order::Drain);
         assert_eq!(events(&mut world), [(1, What::Ordered(Order::Drain))]);
         world.servers[0].door = Door::Refuses;
-        let dead: Vec<usize> = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 0).collect();
+        let dead: Vec<usize> =
+            world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 0).collect();
         dead.into_iter().for_each(|conn| world.say(conn, Do::Rst));
         world.run_for(5_000_000);
         assert_eq!(events(&mut world), [(0, What::Unreachable(None))]);
@@ -329,7 +355,8 @@ fn one_request_at_a_time_tries_a_suspended_server() {
         let mut world = World::started(plan_with_rule(2, 4), workers, 1);
         let status = Rc::new(Cell::new(500));
         switched(&mut world, 0, &status);
-        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
         while !suspended(&world, 0)[0] {
             round(&mut world, &clients);
         }
@@ -366,7 +393,8 @@ fn a_server_that_relapses_is_left_alone_for_longer() {
         let mut world = World::started(if probed { with_probes(plan) } else { plan }, workers, 1);
         let status = Rc::new(Cell::new(503));
         switched(&mut world, 0, &status);
-        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
         let mut minutes = Vec::new();
         for _ in 0..4 {
             let before = world.count(|counters| counters.suspensions.get());
@@ -378,7 +406,10 @@ fn a_server_that_relapses_is_left_alone_for_longer() {
             }
             minutes.push(world.count(|counters| counters.suspensions.get()) - before);
         }
-        assert!((3..=7).contains(&minutes[0]) && minutes[3] <= 3, "workers {workers}, probed {probed}: {minutes:?}");
+        assert!(
+            (3..=7).contains(&minutes[0]) && minutes[3] <= 3,
+            "workers {workers}, probed {probed}: {minutes:?}"
+        );
         status.set(200);
         for _ in 0..4_000 {
             assert_eq!(round(&mut world, &clients), [200; 8]);
@@ -395,7 +426,10 @@ fn a_server_that_relapses_is_left_alone_for_longer() {
             round(&mut world, &clients);
             world.run_for(100_000);
         }
-        assert!(!suspended(&world, 0)[0], "forgotten: the pause is that of the first time (probed {probed})");
+        assert!(
+            !suspended(&world, 0)[0],
+            "forgotten: the pause is that of the first time (probed {probed})"
+        );
         world.finish();
     }
 }
@@ -482,21 +516,26 @@ fn any_request_tries_a_server_when_no_safe_one_comes() {
 /// When all are suspended: tried all the same, or refused, as configured.
 #[test]
 fn when_all_are_down() {
-    for (workers, all_down) in [(1, AllDown::TryAll), (2, AllDown::TryAll), (1, AllDown::Refuse), (2, AllDown::Refuse)]
+    for (workers, all_down) in
+        [(1, AllDown::TryAll), (2, AllDown::TryAll), (1, AllDown::Refuse), (2, AllDown::Refuse)]
     {
         let mut plan = plan_with_rule(2, 4);
         plan.upstreams[0].all_down = all_down;
         let mut world = World::started(plan, workers, 1);
         let status = Rc::new(Cell::new(500));
         (0..2).for_each(|server| switched(&mut world, server, &status));
-        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
         for _ in 0..10 {
             round(&mut world, &clients);
         }
         assert_eq!((suspended(&world, 0)[0], suspended(&world, 1)[0]), (true, true));
         let expected = if all_down == AllDown::TryAll { 500 } else { 503 };
         assert_eq!(round(&mut world, &clients), [expected; 8]);
-        assert_eq!(world.count(|counters| counters.refusals.get("no-healthy-server")) > 0, expected == 503);
+        assert_eq!(
+            world.count(|counters| counters.refusals.get("no-healthy-server")) > 0,
+            expected == 503
+        );
         // Out of use by order, they are not tried either.
         (0..2).for_each(|server| world.order(server, Order::Drain));
         assert_eq!(round(&mut world, &clients), [503; 8]);
@@ -506,7 +545,11 @@ fn when_all_are_down() {
             round(&mut world, &clients);
             world.run_for(10_000);
         }
-        assert_eq!((suspended(&world, 0)[0], suspended(&world, 1)[0]), (false, false), "both are back");
+        assert_eq!(
+            (suspended(&world, 0)[0], suspended(&world, 1)[0]),
+            (false, false),
+            "both are back"
+        );
         assert_eq!(round(&mut world, &clients), [200; 8]);
         world.finish();
     }
@@ -550,7 +593,8 @@ fn a_suspended_server_gets_what_a_dying_one_had() {
         let mut world = World::started(plan, workers, 1);
         let status = Rc::new(Cell::new(500));
         switched(&mut world, 0, &status);
-        let clients: Vec<usize> = (0..2).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..2).map(|n| world.client_of(n % usize::from(workers))).collect();
         while !suspended(&world, 0).iter().all(|suspended| *suspended) {
             round(&mut world, &clients);
         }
@@ -560,7 +604,11 @@ fn a_suspended_server_gets_what_a_dying_one_had() {
         world.run_for(500);
         assert!(world.count(|counters| counters.in_flight.get()) > 0, "nothing is in flight");
         world.servers[1].door = Door::Refuses;
-        let dying = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 1).collect::<Vec<_>>();
+        let dying = world
+            .open_conns()
+            .into_iter()
+            .filter(|conn| world.conns[*conn].server == 1)
+            .collect::<Vec<_>>();
         dying.into_iter().for_each(|conn| world.cut(conn, Do::Rst));
         world.run_for(200_000);
         for client in clients {
@@ -580,15 +628,21 @@ fn a_dead_server_beside_a_suspended_one_is_no_full_queue() {
         let mut world = World::started(plan, workers, 1);
         let status = Rc::new(Cell::new(500));
         switched(&mut world, 0, &status);
-        let clients: Vec<usize> = (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
         while !suspended(&world, 0).iter().all(|suspended| *suspended) {
             round(&mut world, &clients);
         }
         world.servers[1].door = Door::Refuses;
-        let dead = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 1).collect::<Vec<_>>();
+        let dead = world
+            .open_conns()
+            .into_iter()
+            .filter(|conn| world.conns[*conn].server == 1)
+            .collect::<Vec<_>>();
         dead.into_iter().for_each(|conn| world.cut(conn, Do::Rst));
         world.run_for(100_000);
-        let refusals = |world: &World, word: &'static str| world.count(|counters| counters.refusals.get(word));
+        let refusals =
+            |world: &World, word: &'static str| world.count(|counters| counters.refusals.get(word));
         assert_eq!(round(&mut world, &clients), [503; 4], "{workers} workers");
         assert_eq!((refusals(&world, "no-healthy-server"), refusals(&world, "queue-full")), (4, 0));
         world.finish();
@@ -647,7 +701,8 @@ fn suspensions_outlive_a_worker() {
 /// A plan with probes every 10 s: two good ones bring a server back, three failed ones suspend it.
 fn plan_with_probes(servers: usize, connections: u32) -> Plan {
     let mut plan = plan(servers, connections);
-    plan.upstreams[0].health = Some(HealthPlan { path: "/health".to_owned(), ..HealthPlan::default() });
+    plan.upstreams[0].health =
+        Some(HealthPlan { path: "/health".to_owned(), ..HealthPlan::default() });
     plan
 }
 
@@ -656,7 +711,10 @@ fn probed(world: &mut World, server: usize, status: &Rc<Cell<u16>>) {
     let status = Rc::clone(status);
     world.servers[server].serve = Box::new(move |seen| match seen.request.target == "/health" {
         true => {
-            let text = format!("HTTP/1.1 {} X\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", status.get());
+            let text = format!(
+                "HTTP/1.1 {} X\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+                status.get()
+            );
             Some(vec![Do::Answer(text.into_bytes()), Do::Fin])
         }
         false => honest(seen),
@@ -678,16 +736,28 @@ fn probes_suspend_a_server_and_bring_it_back() {
         (0..2).for_each(|server| probed(&mut world, server, &status));
         world.run_for(100_000_000);
         for server in 0..2 {
-            assert!((9..=12).contains(&probes(&world, server)), "{} in 100 s", probes(&world, server));
+            assert!(
+                (9..=12).contains(&probes(&world, server)),
+                "{} in 100 s",
+                probes(&world, server)
+            );
         }
         let failing = Rc::new(Cell::new(503));
         probed(&mut world, 0, &failing);
         world.run_for(14_000_000);
-        assert_eq!(suspended(&world, 0), vec![true; usize::from(workers)], "the second and third come soon");
+        assert_eq!(
+            suspended(&world, 0),
+            vec![true; usize::from(workers)],
+            "the second and third come soon"
+        );
         assert_eq!(suspended(&world, 1), vec![false; usize::from(workers)]);
-        let State::Suspended(suspension) = world.nodes[0].engine.standing(0).unwrap().state() else { unreachable!() };
+        let State::Suspended(suspension) = world.nodes[0].engine.standing(0).unwrap().state()
+        else {
+            unreachable!()
+        };
         assert_eq!(suspension.cause, SuspensionCause::Probe { fault: ProbeFault::Status(503) });
-        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
         let before = seen(&world, 0);
         assert_eq!(round(&mut world, &clients), [200; 6]);
         assert_eq!(seen(&world, 0), before, "nothing new");
@@ -708,12 +778,18 @@ fn probes_fail_in_many_ways() {
         (vec![Do::Fin], ProbeFault::Closed),
         (vec![Do::Rst], ProbeFault::Closed),
         (vec![Do::Bytes(b"SSH-2.0-x\r\n\r\n".to_vec())], ProbeFault::Garbage),
-        (vec![Do::Answer(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n".to_vec())], ProbeFault::Status(404)),
+        (
+            vec![Do::Answer(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n".to_vec())],
+            ProbeFault::Status(404),
+        ),
     ] {
         let mut world = World::started(plan_with_probes(1, 1), 1, 1);
-        world.serve(move |seen| if seen.request.target == "/health" { Some(what.clone()) } else { honest(seen) });
+        world.serve(move |seen| {
+            if seen.request.target == "/health" { Some(what.clone()) } else { honest(seen) }
+        });
         world.run_for(60_000_000);
-        let State::Suspended(suspension) = world.nodes[0].engine.standing(0).unwrap().state() else {
+        let State::Suspended(suspension) = world.nodes[0].engine.standing(0).unwrap().state()
+        else {
             panic!("{fault}: still in use");
         };
         assert_eq!(suspension.cause, SuspensionCause::Probe { fault });
@@ -746,10 +822,13 @@ fn a_revived_server_is_probed_at_once() {
 /// nothing.
 #[test]
 fn probes_are_skipped_while_clients_prove_the_same() {
-    for (target, fields, fewer) in [("/health", "", true), ("/health?n=1", "", false), ("/other", "", false)] {
+    for (target, fields, fewer) in
+        [("/health", "", true), ("/health?n=1", "", false), ("/other", "", false)]
+    {
         for workers in [1, 2] {
             let mut world = World::started(plan_with_probes(1, 2), workers, 1);
-            let clients: Vec<usize> = (0..2).map(|n| world.client_of(n % usize::from(workers))).collect();
+            let clients: Vec<usize> =
+                (0..2).map(|n| world.client_of(n % usize::from(workers))).collect();
             let served = Rc::new(Cell::new(0));
             let count = Rc::clone(&served);
             world.serve(move |seen| {
@@ -761,7 +840,8 @@ fn probes_are_skipped_while_clients_prove_the_same() {
                 clients.iter().for_each(|client| world.ask(*client, "GET", target, fields));
                 world.run_for(1_000_000);
             }
-            let (made, skipped) = (served.get(), world.count(|counters| counters.probes_skipped.get()));
+            let (made, skipped) =
+                (served.get(), world.count(|counters| counters.probes_skipped.get()));
             assert_eq!(made <= 1, fewer, "{target}: {made} probes");
             assert_eq!(skipped >= 8, fewer, "{target}: {skipped} skipped");
             assert!(!suspended(&world, 0)[0]);
@@ -774,7 +854,8 @@ fn probes_are_skipped_while_clients_prove_the_same() {
 #[test]
 fn with_probes_clients_are_not_used_for_trials() {
     let mut plan = plan_with_rule(2, 2);
-    plan.upstreams[0].health = Some(HealthPlan { path: "/health".to_owned(), ..HealthPlan::default() });
+    plan.upstreams[0].health =
+        Some(HealthPlan { path: "/health".to_owned(), ..HealthPlan::default() });
     let mut world = World::started(plan, 1, 1);
     let healthy = Rc::new(Cell::new(false));
     let flag = Rc::clone(&healthy);

@@ -52,7 +52,10 @@ fn slow_and_others(world: &mut World, count: usize) -> (usize, Vec<usize>) {
 
 fn answered(world: &World, clients: &[usize]) -> usize {
     for (n, client) in clients.iter().enumerate() {
-        world.clients[*client].replies.iter().for_each(|reply| check_honest(&format!("o{n:07}"), reply).unwrap());
+        world.clients[*client]
+            .replies
+            .iter()
+            .for_each(|reply| check_honest(&format!("o{n:07}"), reply).unwrap());
     }
     clients.iter().filter(|client| world.clients[**client].replies.len() == 1).count()
 }
@@ -165,9 +168,11 @@ fn nothing_moves_when_it_is_switched_off() {
 fn a_late_connection_that_breaks_repeats_only_what_it_owes() {
     let mut world = warm(deep(2), 1);
     let mut broken = false;
-    world.serve(move |seen| match seen.request.target.starts_with("/slow") && !std::mem::replace(&mut broken, true) {
-        true => Some(vec![Do::Delay(SLOW_US), Do::Rst]),
-        false => Some(vec![Do::Answer(answer(seen.request))]),
+    world.serve(move |seen| {
+        match seen.request.target.starts_with("/slow") && !std::mem::replace(&mut broken, true) {
+            true => Some(vec![Do::Delay(SLOW_US), Do::Rst]),
+            false => Some(vec![Do::Answer(answer(seen.request))]),
+        }
     });
     let (slow, others) = slow_and_others(&mut world, 15);
     world.run_for(NOTICED_US);
@@ -183,19 +188,22 @@ fn a_late_connection_that_breaks_repeats_only_what_it_owes() {
 /// connections are made, also for a server that is used at depth 1, or that is still unknown.
 #[test]
 fn answers_that_last_make_room() {
-    for (mode, trusted) in [(PipelineMode::Off, true), (PipelineMode::Adaptive, true), (PipelineMode::Adaptive, false)]
+    for (mode, trusted) in
+        [(PipelineMode::Off, true), (PipelineMode::Adaptive, true), (PipelineMode::Adaptive, false)]
     {
         for workers in [1, 2] {
             let mut polls = plan(1, 4);
             polls.upstreams[0].pipeline = mode;
             polls.upstreams[0].servers[0].connections_max = 64;
-            let mut world = if trusted { warm(polls, workers) } else { World::started(polls, workers, 1) };
+            let mut world =
+                if trusted { warm(polls, workers) } else { World::started(polls, workers, 1) };
             world.serve(|seen| {
                 let lasts = seen.request.target.starts_with("/poll");
                 let delay = lasts.then_some(Do::Delay(30_000_000));
                 Some(delay.into_iter().chain([Do::Answer(answer(seen.request))]).collect())
             });
-            let clients: Vec<usize> = (0..20).map(|n| world.client_of(n % usize::from(workers))).collect();
+            let clients: Vec<usize> =
+                (0..20).map(|n| world.client_of(n % usize::from(workers))).collect();
             for (n, client) in clients.iter().enumerate() {
                 world.ask(*client, "GET", &format!("/poll?n=p{n:07}"), "");
             }
@@ -203,9 +211,14 @@ fn answers_that_last_make_room() {
             world.get(other, "other000");
             // As long as the server is unknown, weir waits a second for a response.
             world.run_for(if trusted { 1_000_000 } else { 6_000_000 });
-            assert_eq!(world.clients[other].replies.len(), 1, "{mode:?}, trusted: {trusted}, {workers} workers");
+            assert_eq!(
+                world.clients[other].replies.len(),
+                1,
+                "{mode:?}, trusted: {trusted}, {workers} workers"
+            );
             world.run_for(60_000_000);
-            let answered = clients.iter().filter(|client| world.clients[**client].statuses() == [200]).count();
+            let answered =
+                clients.iter().filter(|client| world.clients[**client].statuses() == [200]).count();
             assert_eq!(answered, 20, "{mode:?}, trusted: {trusted}, {workers} workers");
             world.finish();
         }

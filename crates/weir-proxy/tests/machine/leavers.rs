@@ -56,7 +56,10 @@ fn a_server_hears_that_a_client_has_left() {
                 assert!(world.conns[0].is_open(), "{what}");
                 leave(&mut world, client, how);
                 world.run_for(SOON_US);
-                assert!(world.conns[0].closed, "{what}, {how:?}, {workers} workers, client of {node}");
+                assert!(
+                    world.conns[0].closed,
+                    "{what}, {how:?}, {workers} workers, client of {node}"
+                );
                 world.run_for(120 * SECOND_US);
                 assert_eq!(world.requests().count(), 1, "nothing is repeated");
                 world.finish();
@@ -67,7 +70,8 @@ fn a_server_hears_that_a_client_has_left() {
 
 #[test]
 fn a_server_hears_that_a_stream_or_its_connection_has_ended() {
-    let goaway = |code: u32| frame(kind::GOAWAY, 0, 0, &[0u32.to_be_bytes(), code.to_be_bytes()].concat());
+    let goaway =
+        |code: u32| frame(kind::GOAWAY, 0, 0, &[0u32.to_be_bytes(), code.to_be_bytes()].concat());
     for (what, silence) in silences() {
         for how in ["RST_STREAM", "FIN", "reset", "GOAWAY", "error"] {
             let mut world = World::started(plan(1, 1), 1, 1);
@@ -143,8 +147,15 @@ fn what_was_not_sent_is_dropped() {
     world.run_for(SOON_US);
     world.get(other, "00000003");
     world.run_for(SOON_US);
-    assert_eq!((world.times_served("00000002"), world.clients[other].statuses()), (0, vec![200; 2]));
-    assert_eq!(world.count(|counters| counters.upstream_connects.get()), 1, "its connection goes on");
+    assert_eq!(
+        (world.times_served("00000002"), world.clients[other].statuses()),
+        (0, vec![200; 2])
+    );
+    assert_eq!(
+        world.count(|counters| counters.upstream_connects.get()),
+        1,
+        "its connection goes on"
+    );
     world.finish();
 }
 
@@ -204,7 +215,10 @@ fn others_behind_it_move_away() {
     }
     world.settle();
     let carrier = world.seen_by("a0000001")[0];
-    assert!(world.conns[carrier].requests.iter().any(|request| request.nonce().starts_with('b')), "nobody is behind");
+    assert!(
+        world.conns[carrier].requests.iter().any(|request| request.nonce().starts_with('b')),
+        "nobody is behind"
+    );
     world.reset(leaver);
     world.run_for(2 * SECOND_US);
     for other in others {
@@ -239,8 +253,14 @@ fn a_half_closed_client_has_what_comes() {
         world.half_close(client);
         world.run_for(10 * SECOND_US);
         let machine = &world.clients[client];
-        assert_eq!((machine.statuses(), machine.closed), (if is_whole { vec![200] } else { vec![] }, true));
-        assert_eq!(machine.was_reset, !is_whole, "what it has of an answer must not look like all of it");
+        assert_eq!(
+            (machine.statuses(), machine.closed),
+            (if is_whole { vec![200] } else { vec![] }, true)
+        );
+        assert_eq!(
+            machine.was_reset, !is_whole,
+            "what it has of an answer must not look like all of it"
+        );
         world.finish();
     }
 }
@@ -281,7 +301,9 @@ fn a_client_that_is_not_read_is_seen_to_leave() {
         world.run_for(SECOND_US);
         assert!(world.clients[client].closed, "{how:?}");
         assert_eq!((world.requests().count(), world.nodes[0].engine.exchanges()), (2, 0));
-        assert!(world.conns.iter().filter(|conn| !conn.requests.is_empty()).all(|conn| conn.closed));
+        assert!(
+            world.conns.iter().filter(|conn| !conn.requests.is_empty()).all(|conn| conn.closed)
+        );
         world.finish();
     }
 }
@@ -305,7 +327,10 @@ fn what_is_taken_back_at_a_sync_point_stops_nothing() {
     world.run_for(SECOND_US);
     assert_eq!(world.clients[client].statuses(), [200; 100]);
     assert!(world.count(|counters| counters.sync_points.get()) > 0);
-    assert!(world.requests().all(|request| request.nonce().starts_with('a')), "nobody wants the others");
+    assert!(
+        world.requests().all(|request| request.nonce().starts_with('a')),
+        "nobody wants the others"
+    );
     world.finish();
 }
 
@@ -361,7 +386,10 @@ fn streams_reset_behind_an_endless_answer_make_room() {
     streams.clone().for_each(|stream| world.open(second, stream, &format!("/v?n=b{stream:07}")));
     world.settle();
     let carrier = world.seen_by("a0000001")[0];
-    assert!(world.conns[carrier].requests.iter().any(|request| request.nonce().starts_with('b')), "nobody is behind");
+    assert!(
+        world.conns[carrier].requests.iter().any(|request| request.nonce().starts_with('b')),
+        "nobody is behind"
+    );
     streams.for_each(|stream| world.reset_stream(second, stream));
     world.run_for(3 * SECOND_US);
     assert_eq!(world.nodes[0].engine.exchanges(), 1, "only the answer without an end");

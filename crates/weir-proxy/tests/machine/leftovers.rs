@@ -83,7 +83,8 @@ fn bodies_that_are_streamed_are_looked_at() {
     for at in [0, 10, 70_000, 149_990] {
         let mut body = vec![b'x'; 150_000];
         body.splice(at..at, SMUGGLED.iter().copied());
-        let mut world = World::started(upstream(|plan| plan.upstreams[0].pipeline = PipelineMode::Off), 1, 1);
+        let mut world =
+            World::started(upstream(|plan| plan.upstreams[0].pipeline = PipelineMode::Off), 1, 1);
         let (first, second) = (world.client(), world.client());
         world.post(first, "aaaa0000", &body);
         world.run_for(SECOND);

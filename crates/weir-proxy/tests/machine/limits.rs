@@ -45,7 +45,8 @@ fn h1_a_second_head_has_ten_seconds_too() {
     world.expect(client, "GET", false, false);
     world.send(client, b"GET /v?n=00000001 HT");
     world.settle();
-    let long = format!("TP/1.1\r\nHost: a\r\n\r\nGET /v?n=00000002 HTTP/1.1\r\nX: {}", "x".repeat(500));
+    let long =
+        format!("TP/1.1\r\nHost: a\r\n\r\nGET /v?n=00000002 HTTP/1.1\r\nX: {}", "x".repeat(500));
     world.send(client, long.as_bytes());
     world.expect(client, "GET", false, false);
     for _ in 0..30 {
@@ -78,7 +79,9 @@ fn an_idle_client_is_closed_in_silence() {
 fn an_idle_client_that_sends_empty_lines_is_idle() {
     for blank in [&[&b"\r\n"[..]][..], &[b"\r", b"\n"], &[b"\r\n\r\n"], &[b"\r"]] {
         let mut world = World::simple(1);
-        world.serve(|seen| [Do::Delay(15 * SECOND)].into_iter().chain(honest(seen)?).map(Some).collect());
+        world.serve(|seen| {
+            [Do::Delay(15 * SECOND)].into_iter().chain(honest(seen)?).map(Some).collect()
+        });
         let (fresh, used, waiting) = (world.client(), world.client(), world.client());
         world.post(used, "00000001", b"x");
         world.run_for(20 * SECOND);
@@ -87,7 +90,10 @@ fn an_idle_client_that_sends_empty_lines_is_idle() {
             blank.iter().for_each(|piece| world.send(client, piece));
         }
         world.run_for(74 * SECOND);
-        assert!([fresh, used, waiting].iter().all(|client| !world.clients[*client].closed), "{blank:?}");
+        assert!(
+            [fresh, used, waiting].iter().all(|client| !world.clients[*client].closed),
+            "{blank:?}"
+        );
         world.run_for(2 * SECOND);
         assert!(world.clients[fresh].closed && world.clients[used].closed, "{blank:?}");
         assert!(!world.clients[waiting].closed, "from the end of its answer on");
@@ -133,7 +139,9 @@ fn an_idle_client_is_closed_in_time_after_a_slow_answer() {
     let mut patient = plan(1, 1);
     patient.upstreams[0].forward_timeout_us = 600 * SECOND;
     let mut world = World::started(patient, 1, 1);
-    world.serve(|seen| [Do::Delay(80 * SECOND)].into_iter().chain(honest(seen)?).map(Some).collect());
+    world.serve(|seen| {
+        [Do::Delay(80 * SECOND)].into_iter().chain(honest(seen)?).map(Some).collect()
+    });
     let client = world.client();
     world.get(client, "00000001");
     world.run_for(81 * SECOND);
@@ -148,7 +156,9 @@ fn an_idle_client_is_closed_in_time_after_a_slow_answer() {
 
 #[test]
 fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
-    for (bytes_each, pause_us, after_us) in [(0, 31 * SECOND, 0), (10, 2 * SECOND, 0), (1, 20 * SECOND, 0)] {
+    for (bytes_each, pause_us, after_us) in
+        [(0, 31 * SECOND, 0), (10, 2 * SECOND, 0), (1, 20 * SECOND, 0)]
+    {
         let mut world = World::started(buffered(Buffering::On), 1, 1);
         let client = world.client();
         world.expect(client, "POST", false, false);
@@ -157,7 +167,11 @@ fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
             world.send(client, &vec![b'x'; bytes_each]);
             world.run_for(pause_us + after_us);
         }
-        assert_eq!(world.clients[client].statuses(), [408], "{bytes_each} bytes every {pause_us} us");
+        assert_eq!(
+            world.clients[client].statuses(),
+            [408],
+            "{bytes_each} bytes every {pause_us} us"
+        );
         assert_eq!(world.count(|counters| counters.timeouts.get("body")), 1);
         assert_eq!(world.requests().count(), 0);
         let has_begun = world.conns.iter().any(|conn| conn.judge.current().is_some());
@@ -172,14 +186,19 @@ fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
 fn a_pause_in_a_body_does_not_make_it_slow() {
     // Gathered, and streamed.
     for size in [2_000, 200_000] {
-        for (more_us, again_us) in [(0, 0), (9 * SECOND, 0), (0, 4 * SECOND), (5 * SECOND, 9 * SECOND)] {
+        for (more_us, again_us) in
+            [(0, 0), (9 * SECOND, 0), (0, 4 * SECOND), (5 * SECOND, 9 * SECOND)]
+        {
             let mut world = World::simple(1);
             let client = world.client();
             world.expect(client, "POST", false, false);
             let length = 2 * size + 20;
             world.send(
                 client,
-                format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").as_bytes(),
+                format!(
+                    "POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+                )
+                .as_bytes(),
             );
             world.send(client, &vec![b'x'; size]);
             world.run_for(more_us);
@@ -212,12 +231,21 @@ fn a_byte_now_and_then_makes_a_body_slow() {
             let mut world = World::simple(1);
             let client = world.client();
             world.expect(client, "POST", false, false);
-            world.send(client, format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{fast}").as_bytes());
+            world.send(
+                client,
+                format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{fast}")
+                    .as_bytes(),
+            );
             for _ in 0..100 * SECOND / pause_us {
                 world.run_for(pause_us);
                 world.send(client, byte);
             }
-            assert_eq!(world.clients[client].statuses(), [408], "{framing} {} {pause_us}", fast.len());
+            assert_eq!(
+                world.clients[client].statuses(),
+                [408],
+                "{framing} {} {pause_us}",
+                fast.len()
+            );
             assert_eq!(world.count(|counters| counters.timeouts.get("body")), 1);
             world.finish();
         }
@@ -230,7 +258,10 @@ fn a_long_upload_is_not_a_late_answer() {
     let mut world = World::simple(1);
     let client = world.client();
     world.expect(client, "POST", false, false);
-    world.send(client, b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n");
+    world.send(
+        client,
+        b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n",
+    );
     for _ in 0..200 {
         world.send(client, &[b'x'; 100_000]);
         world.run_for(SECOND);
@@ -246,7 +277,10 @@ fn an_upload_that_a_server_does_not_take_ends() {
     world.servers[0].deaf = true;
     let client = world.client();
     world.expect(client, "POST", false, false);
-    world.send(client, b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n");
+    world.send(
+        client,
+        b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n",
+    );
     for _ in 0..50 {
         world.send(client, &[b'x'; 100_000]);
         world.run_for(SECOND);
@@ -262,7 +296,10 @@ fn an_upload_that_a_server_does_not_take_ends() {
 fn h3_a_client_that_reads_nothing_is_closed() {
     let mut world = World::simple(1);
     world.serve(|seen| {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\nX-Nonce: {}\r\n\r\n", seen.request.nonce());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\nX-Nonce: {}\r\n\r\n",
+            seen.request.nonce()
+        );
         let mut script = vec![Do::Answer(head.into_bytes())];
         script.extend((0..100).map(|_| Do::Bytes(vec![b'y'; 100_000])));
         Some(script)
@@ -286,7 +323,10 @@ fn h3_a_client_that_reads_nothing_is_closed() {
 fn h3_a_slow_reader_is_served() {
     let mut world = World::simple(1);
     world.serve(|seen| {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\nX-Nonce: {}\r\n\r\n", seen.request.nonce());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\nX-Nonce: {}\r\n\r\n",
+            seen.request.nonce()
+        );
         let mut script = vec![Do::Answer(head.into_bytes())];
         script.extend((0..50).map(|_| Do::Bytes(vec![b'y'; 100_000])));
         Some(script)
@@ -314,7 +354,10 @@ fn the_patience_with_a_request_does_not_grow_behind_a_long_answer() {
         if seen.request.nonce() == "00000002" {
             return Some(vec![Do::Silence]);
         }
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 121\r\nX-Nonce: {}\r\n\r\n", seen.request.nonce());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 121\r\nX-Nonce: {}\r\n\r\n",
+            seen.request.nonce()
+        );
         let mut script = vec![Do::Answer(head.into_bytes())];
         script.extend((0..121).flat_map(|_| [Do::Delay(SECOND / 2), Do::Bytes(vec![b'y'])]));
         Some(script)
@@ -348,8 +391,8 @@ fn an_answer_that_does_not_come_is_504_for_its_asker_only() {
     world.get(behind, "aaaa0002");
     world.run_for(29 * SECOND);
     assert!(world.clients[late].replies.is_empty());
-    let conn =
-        (0..world.conns.len()).find(|conn| world.conns[*conn].requests.iter().any(|it| it.nonce() == "aaaa0001"));
+    let conn = (0..world.conns.len())
+        .find(|conn| world.conns[*conn].requests.iter().any(|it| it.nonce() == "aaaa0001"));
     world.run_for(2 * SECOND);
     assert_eq!(world.clients[late].statuses(), [504]);
     assert!(!world.clients[late].replies[0].closes, "the client's connection is not to blame");
@@ -411,7 +454,10 @@ fn an_answer_that_stops_in_the_middle_ends() {
             } else {
                 "Content-Length: 10\r\n\r\nhello"
             };
-            Some(vec![Do::Answer(format!("HTTP/1.1 200 OK\r\n{framing}").into_bytes()), Do::Silence])
+            Some(vec![
+                Do::Answer(format!("HTTP/1.1 200 OK\r\n{framing}").into_bytes()),
+                Do::Silence,
+            ])
         });
         let client = world.client();
         world.get(client, "00000001");
@@ -474,8 +520,11 @@ fn full_queues_are_503_with_retry_after() {
         world.get(*client, &format!("{n:08}"));
         world.settle();
     }
-    let refused: Vec<usize> =
-        clients.iter().copied().filter(|client| !world.clients[*client].replies.is_empty()).collect();
+    let refused: Vec<usize> = clients
+        .iter()
+        .copied()
+        .filter(|client| !world.clients[*client].replies.is_empty())
+        .collect();
     assert_eq!(refused, clients[20..]);
     for client in refused {
         let reply = &world.clients[client].replies[0];
@@ -516,11 +565,15 @@ fn a_body_over_the_limit_is_413() {
         let mut world = World::started(limited, 1, 1);
         let (client, victim) = (world.client(), world.client());
         world.expect(client, "POST", false, false);
-        let framing = if declared { "Content-Length: 300000" } else { "Transfer-Encoding: chunked" };
+        let framing =
+            if declared { "Content-Length: 300000" } else { "Transfer-Encoding: chunked" };
         world.send(client, format!("POST /p HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
         for _ in 0..30 {
-            let piece =
-                if declared { vec![b'x'; 10_000] } else { [b"2710\r\n", &[b'x'; 10_000][..], b"\r\n"].concat() };
+            let piece = if declared {
+                vec![b'x'; 10_000]
+            } else {
+                [b"2710\r\n", &[b'x'; 10_000][..], b"\r\n"].concat()
+            };
             world.send(client, &piece);
         }
         world.get(victim, "00000001");
@@ -551,7 +604,11 @@ fn draining_finishes_what_is_under_way() {
     assert!(!world.clients[idle].closed, "a request of it may be on its way");
     world.get(crossing, "00000005");
     world.run_for(20 * 1000);
-    assert!(world.clients[idle].closed && !world.clients[busy].closed && !world.clients[crossing].closed);
+    assert!(
+        world.clients[idle].closed
+            && !world.clients[busy].closed
+            && !world.clients[crossing].closed
+    );
     assert!(world.clients[blank].closed, "an empty line is no request");
     // A request after the beginning of the drain, behind a response that says close, is not taken.
     world.get(busy, "00000004");
@@ -656,7 +713,11 @@ fn clients_that_take_too_long_are_ended() {
     assert!(!world.clients[idle].closed && !world.clients[busy].closed);
     world.nodes[0].engine.drain(Farewell::AllButTunnels);
     world.run_for(SECOND);
-    assert!(world.clients[idle].closed && world.clients[busy].closed && world.clients[busy].replies.is_empty());
+    assert!(
+        world.clients[idle].closed
+            && world.clients[busy].closed
+            && world.clients[busy].replies.is_empty()
+    );
     assert!(world.nodes[0].engine.is_drained());
     world.run_for(200 * SECOND);
     world.finish();

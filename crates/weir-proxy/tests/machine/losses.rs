@@ -19,7 +19,9 @@ fn retry_nonidempotent() {
         plan.upstreams[0].retry.nonidempotent = on;
         let mut world = World::started(plan, 1, 1);
         let mut first = true;
-        world.serve(move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) });
+        world.serve(
+            move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) },
+        );
         let client = world.client();
         world.post(client, "00000001", b"x");
         world.run_for(100_000);
@@ -50,7 +52,9 @@ fn a_retry_goes_elsewhere() {
 #[test]
 fn a_loss_within_an_answer() {
     for end in [Do::Fin, Do::Rst] {
-        for framing in ["Content-Length: 100\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
+        for framing in
+            ["Content-Length: 100\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"]
+        {
             let mut world = World::simple(1);
             let ending = end.clone();
             world.serve(move |seen| match seen.request.nonce() {
@@ -66,7 +70,8 @@ fn a_loss_within_an_answer() {
             world.get(other, "00000003");
             world.run_for(100_000);
             assert!(world.clients[client].replies.is_empty() && world.clients[client].closed);
-            let truncated = matches!(world.clients[client].end, Some(weir_check::End::Truncated(Some(_))));
+            let truncated =
+                matches!(world.clients[client].end, Some(weir_check::End::Truncated(Some(_))));
             assert!(truncated, "{:?}", world.clients[client].end);
             check_honest("00000003", &world.clients[other].replies[0]).unwrap();
             assert_eq!(world.times_served("00000001"), 1);
@@ -80,10 +85,16 @@ fn a_loss_within_an_answer() {
 /// requests around it are answered.
 #[test]
 fn a_loss_within_an_answer_that_waits_for_its_turn() {
-    for (workers, node, method, status) in
-        [(1, 0, "GET", 200), (2, 0, "GET", 200), (2, 1, "GET", 200), (2, 0, "POST", 502), (2, 1, "POST", 502)]
-    {
-        for framing in ["Content-Length: 100\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
+    for (workers, node, method, status) in [
+        (1, 0, "GET", 200),
+        (2, 0, "GET", 200),
+        (2, 1, "GET", 200),
+        (2, 0, "POST", 502),
+        (2, 1, "POST", 502),
+    ] {
+        for framing in
+            ["Content-Length: 100\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"]
+        {
             // With two workers each has the connection to one of the servers.
             let mut world = World::started(plan(2, 1), workers, 1);
             let broken = Rc::new(Cell::new(false));
@@ -104,7 +115,11 @@ fn a_loss_within_an_answer_that_waits_for_its_turn() {
             world.ask(client, method, "/v?n=00000002", "");
             world.get(client, "00000003");
             world.run_for(1_000_000);
-            assert_eq!(world.clients[client].statuses(), [200, status, 200], "{workers} workers, {method}");
+            assert_eq!(
+                world.clients[client].statuses(),
+                [200, status, 200],
+                "{workers} workers, {method}"
+            );
             check_honest("00000001", &world.clients[client].replies[0]).unwrap();
             if status == 200 {
                 check_honest("00000002", &world.clients[client].replies[1]).unwrap();
@@ -210,12 +225,18 @@ fn the_limit_of_a_server_is_learned_and_forgotten() {
         let text = String::from_utf8(answer(seen.request)).unwrap();
         Some(match last {
             false => vec![Do::Answer(text.into_bytes())],
-            true => vec![Do::Answer(text.replacen("\r\n", "\r\nConnection: close\r\n", 1).into_bytes()), Do::Fin],
+            true => vec![
+                Do::Answer(text.replacen("\r\n", "\r\nConnection: close\r\n", 1).into_bytes()),
+                Do::Fin,
+            ],
         })
     });
     let clients: Vec<usize> = (0..16).map(|_| world.client()).collect();
     let round = |world: &mut World, n: usize| {
-        clients.iter().enumerate().for_each(|(at, client)| world.get(*client, &format!("{n:04}{at:04}")));
+        clients
+            .iter()
+            .enumerate()
+            .for_each(|(at, client)| world.get(*client, &format!("{n:04}{at:04}")));
         world.run_for(50_000);
     };
     // Without a limit at first, so that there is a pipeline to lose.
@@ -241,7 +262,8 @@ fn the_limit_of_a_server_is_learned_and_forgotten() {
 /// close.
 #[test]
 fn all_servers_close_after_each_answer() {
-    for (servers, connections, workers, queue_size) in [(1, 1, 1, 1000), (3, 4, 1, 1000), (3, 4, 2, 40), (2, 1, 3, 200)]
+    for (servers, connections, workers, queue_size) in
+        [(1, 1, 1, 1000), (3, 4, 1, 1000), (3, 4, 2, 40), (2, 1, 3, 200)]
     {
         let mut narrow = plan(servers, connections);
         narrow.upstreams[0].queue_size = queue_size;
@@ -255,13 +277,15 @@ fn all_servers_close_after_each_answer() {
                 seen.complete.then(|| vec![Do::Delay(200), Do::Answer(answer(seen.request)), end])
             });
         }
-        let clients: Vec<usize> = (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
         let resends = |world: &World| world.count(|counters| counters.resends.get());
         let round = |world: &mut World, n: usize| {
             // With trust at first, so that there are pipelines to cut.
             closes.set(n >= 30);
             for (at, client) in clients.iter().enumerate() {
-                (0..3).for_each(|request| world.get(*client, &format!("{at:02}{n:04}{request:02}")));
+                (0..3)
+                    .for_each(|request| world.get(*client, &format!("{at:02}{n:04}{request:02}")));
             }
             world.post(clients[n % 16], &format!("p{n:07}"), b"x");
             world.run_for(20_000);
@@ -271,7 +295,11 @@ fn all_servers_close_after_each_answer() {
         let before = resends(&world);
         assert!(before > 0, "nothing was cut");
         (150..180).for_each(|n| round(&mut world, n));
-        assert!(resends(&world) - before <= 30 * (16 * 3 + 1), "{} sent again", resends(&world) - before);
+        assert!(
+            resends(&world) - before <= 30 * (16 * 3 + 1),
+            "{} sent again",
+            resends(&world) - before
+        );
         world.run_for(10_000_000);
         assert!(clients.iter().all(|client| world.clients[*client].replies.len() >= 180 * 3));
         let lost = world.count(|counters| counters.refusals.get("upstream-lost"));
@@ -306,7 +334,9 @@ fn a_server_that_died_often_is_waited_for_as_long_as_any_other() {
         world.settle();
     }
     world.servers[0].door = Door::Refuses;
-    while world.open_conns().is_empty() && world.count(|counters| counters.upstream_connect_failures.get()) == 0 {
+    while world.open_conns().is_empty()
+        && world.count(|counters| counters.upstream_connect_failures.get()) == 0
+    {
         world.run_for(10_000);
     }
     assert!(world.now_us < used_us + 1_500_000, "the server is waited for by now");
@@ -343,9 +373,16 @@ fn what_a_client_has_seen_some_of_costs_no_budget() {
         (0..3).for_each(|k| world.get(client, &format!("{k}{n:07}")));
         world.run_for(1_500);
     }
-    assert_eq!(world.count(|counters| counters.retries.get() + counters.resends.get() + counters.moves.get()), 0);
+    assert_eq!(
+        world.count(|counters| counters.retries.get()
+            + counters.resends.get()
+            + counters.moves.get()),
+        0
+    );
     let mut first = true;
-    world.serve(move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) });
+    world.serve(
+        move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) },
+    );
     let client = world.client();
     world.get(client, "h9999999");
     world.run_for(1_000_000);
@@ -372,7 +409,9 @@ fn what_nobody_wants_does_not_go_again() {
     // It waits, so that its client does not know its connection.
     world.get(client, "u0000001");
     world.run_for(3_000);
-    let carries = |conn: &usize| world.conns[*conn].requests.iter().any(|request| request.nonce() == "u0000001");
+    let carries = |conn: &usize| {
+        world.conns[*conn].requests.iter().any(|request| request.nonce() == "u0000001")
+    };
     let conn = (0..world.conns.len()).find(carries).expect("it was sent");
     world.reset(client);
     world.cut(conn, Do::Rst);

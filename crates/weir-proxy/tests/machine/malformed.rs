@@ -13,7 +13,9 @@ const WINDOW: u32 = 65_535;
 
 /// Returns the status of a stream's response, and its text.
 fn said(world: &World, client: usize, stream: u32) -> (u16, String) {
-    let reply = world.stream_reply(client, stream).unwrap_or_else(|| panic!("stream {stream} has an answer"));
+    let reply = world
+        .stream_reply(client, stream)
+        .unwrap_or_else(|| panic!("stream {stream} has an answer"));
     (reply.status, reply.body.text())
 }
 
@@ -43,9 +45,13 @@ fn a_malformed_request_gets_400_and_its_cause() {
     // Blanks around a value are no fault: the server gets it without them.
     world.open_with(client, 19, ("GET", "/v?n=00000009"), &[("x-a", " b\t")], None);
     world.settle();
-    let request = world.requests().find(|request| request.nonce() == "00000009").expect("it was asked");
+    let request =
+        world.requests().find(|request| request.nonce() == "00000009").expect("it was asked");
     assert_eq!(request.fields.all("x-a"), ["b"]);
-    assert!(world.requests().all(|request| request.target != "/bad"), "nothing of them is forwarded");
+    assert!(
+        world.requests().all(|request| request.target != "/bad"),
+        "nothing of them is forwarded"
+    );
     world.finish();
 }
 
@@ -73,23 +79,36 @@ fn a_body_of_another_length_gets_400() {
         let client = world.http2_client(0, 1 << 20);
         let said_length = length.to_string();
         let body = vec![b'x'; length - 1];
-        world.open_with(client, 1, ("POST", "/v?n=00000001"), &[("content-length", &said_length)], Some(&body));
+        world.open_with(
+            client,
+            1,
+            ("POST", "/v?n=00000001"),
+            &[("content-length", &said_length)],
+            Some(&body),
+        );
         world.settle();
         assert_eq!(said(&world, client, 1), (400, "400 Bad Request: length-differs\n".to_owned()));
         assert!(world.streams_reset(client, 1).is_empty());
         world.open(client, 3, "/v?n=00000002");
         world.settle();
         assert_eq!(said(&world, client, 3).0, 200);
-        assert!(world.requests().all(|request| request.nonce() != "00000001"), "no server has all of it");
+        assert!(
+            world.requests().all(|request| request.nonce() != "00000001"),
+            "no server has all of it"
+        );
     }
     // The trailers are malformed.
     let mut world = World::simple(2);
     let client = world.http2_client(0, WINDOW);
-    let list = [(":method", "POST"), (":scheme", "http"), (":path", "/v?n=00000003"), (":authority", "a")];
+    let list =
+        [(":method", "POST"), (":scheme", "http"), (":path", "/v?n=00000003"), (":authority", "a")];
     world.clients[client].frames.as_mut().expect("frames").judge.ask(1, "POST");
     world.send(client, &frame(kind::HEADERS, END_HEADERS, 1, &header_block(&list)));
     world.send(client, &frame(kind::DATA, 0, 1, b"abc"));
-    world.send(client, &frame(kind::HEADERS, END_HEADERS | END_STREAM, 1, &header_block(&[("X-Sum", "1")])));
+    world.send(
+        client,
+        &frame(kind::HEADERS, END_HEADERS | END_STREAM, 1, &header_block(&[("X-Sum", "1")])),
+    );
     world.settle();
     assert_eq!(said(&world, client, 1), (400, "400 Bad Request: trailers-invalid\n".to_owned()));
     assert_eq!(world.requests().count(), 0);
@@ -121,12 +140,14 @@ fn errors_of_grpc_are_its_own() {
     world.finish();
 
     let only = Route { path: "/x".to_owned(), ..Route::default() };
-    let limits = vec![LimitPlan::new("two", Terms::Requests(Rate::new(1, 1_000_000_000, 2, false)))];
+    let limits =
+        vec![LimitPlan::new("two", Terms::Requests(Rate::new(1, 1_000_000_000, 2, false)))];
     let shield = Some(ShieldPlan::new(limits, 1024));
     let routes = RouteTable::new(vec![only]);
     let mut world = World::started(Plan { shield, routes, ..plan(1, 1) }, 1, 1);
     let client = world.http2_client(0, WINDOW);
-    let found: Vec<_> = (0..3).map(|number| grpc(&mut world, client, 1 + 2 * number, "/a.B/C")).collect();
+    let found: Vec<_> =
+        (0..3).map(|number| grpc(&mut world, client, 1 + 2 * number, "/a.B/C")).collect();
     let statuses: Vec<_> = found.iter().map(|(status, _)| status.as_str()).collect();
     assert_eq!(statuses, ["12", "12", "14"], "no route, and then over the limit");
     assert_eq!(found[0].1, "404 Not Found: no-route");

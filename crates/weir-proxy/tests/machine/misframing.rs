@@ -29,7 +29,8 @@ fn declared(nonce: &str, more: usize, stamped: bool, body: &str) -> Vec<u8> {
     let date = std::str::from_utf8(&date).unwrap();
     let stamp = if stamped { format!("Server: s\r\nDate: {date}\r\n") } else { String::new() };
     let length = body.len() + more;
-    format!("HTTP/1.1 200 OK\r\n{stamp}X-Nonce: {nonce}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+    format!("HTTP/1.1 200 OK\r\n{stamp}X-Nonce: {nonce}\r\nContent-Length: {length}\r\n\r\n{body}")
+        .into_bytes()
 }
 
 fn told(nonce: &str, more: usize, stamped: bool) -> Vec<u8> {
@@ -74,7 +75,9 @@ fn lie(world: &mut World, more: usize, stamped: bool, together: bool) {
     are_unharmed(world, &behind);
     let client = &world.clients[asker];
     match client.replies.first() {
-        Some(reply) => check_honest("trigger0", reply).unwrap_or_else(|fault| panic!("{name}: {fault}")),
+        Some(reply) => {
+            check_honest("trigger0", reply).unwrap_or_else(|fault| panic!("{name}: {fault}"))
+        }
         None => {
             let body = received(client);
             let honest = "answer trigger0";
@@ -121,18 +124,29 @@ fn a_head_in_pieces_is_found() {
 /// Plays a lie after whose first `cut` bytes the server is silent for a while, with three requests
 /// behind it. Returns the delivered part of its body when that was over, and whether it was
 /// truncated.
-fn lie_in_two(world: &mut World, more: usize, stamped: bool, cut: usize, silent_us: u64) -> (String, bool) {
+fn lie_in_two(
+    world: &mut World,
+    more: usize,
+    stamped: bool,
+    cut: usize,
+    silent_us: u64,
+) -> (String, bool) {
     trusted(world);
     let mut next = None;
     world.serve(move |seen| {
         let nonce = seen.request.nonce();
-        let bytes = told(nonce, if nonce == "trigger0" && next.is_none() { more } else { 0 }, stamped);
+        let bytes =
+            told(nonce, if nonce == "trigger0" && next.is_none() { more } else { 0 }, stamped);
         if nonce == "trigger0" && next.is_none() {
             next = Some(true);
             return Some(vec![Do::Answer(bytes)]);
         }
         let cut = if next.replace(false) == Some(true) { cut } else { 0 };
-        Some(vec![Do::Bytes(bytes[..cut].to_vec()), Do::Delay(silent_us), Do::Answer(bytes[cut..].to_vec())])
+        Some(vec![
+            Do::Bytes(bytes[..cut].to_vec()),
+            Do::Delay(silent_us),
+            Do::Answer(bytes[cut..].to_vec()),
+        ])
     });
     let asker = world.client();
     world.get(asker, "trigger0");
@@ -142,7 +156,11 @@ fn lie_in_two(world: &mut World, more: usize, stamped: bool, cut: usize, silent_
     let client = &world.clients[asker];
     let body = received(client);
     let cut = client.replies.is_empty() && client.closed;
-    assert_eq!(world.nodes[0].engine.report().servers[0].trust, TrustState::Surplus, "{more} {cut}");
+    assert_eq!(
+        world.nodes[0].engine.report().servers[0].trust,
+        TrustState::Surplus,
+        "{more} {cut}"
+    );
     world.reset(asker);
     world.settle();
     (body, cut)
@@ -159,7 +177,11 @@ fn a_head_that_stops_where_the_body_does() {
             let elsewhere = [more - 1, more + 1, 1 + (more * 7) % whole];
             for cut in [more].into_iter().chain(elsewhere.into_iter().filter(|_| more % 6 == 0)) {
                 let (body, was_cut) = lie_in_two(&mut world, more, stamped, cut, 500);
-                assert_eq!((body.as_str(), was_cut), (HONEST, true), "{more} bytes too many, cut at {cut}, {stamped}");
+                assert_eq!(
+                    (body.as_str(), was_cut),
+                    (HONEST, true),
+                    "{more} bytes too many, cut at {cut}, {stamped}"
+                );
             }
         }
         // A server that is silent exactly there for longer: the first bytes of every response may
@@ -195,10 +217,18 @@ fn pages_that_end_like_a_head() {
             let behind = victims(&mut world, 2);
             world.run_for(by_us);
             let replies = &world.clients[asker].replies;
-            assert_eq!(replies.first().map(|reply| reply.body.text()).as_deref(), Some(end), "{end} {silent_us}");
+            assert_eq!(
+                replies.first().map(|reply| reply.body.text()).as_deref(),
+                Some(end),
+                "{end} {silent_us}"
+            );
             world.run_for(100_000_000);
             are_unharmed(&mut world, &behind);
-            assert_eq!(world.count(|counters| counters.demotions.get() + counters.surplus.get()), 0, "{end}");
+            assert_eq!(
+                world.count(|counters| counters.demotions.get() + counters.surplus.get()),
+                0,
+                "{end}"
+            );
             world.finish();
         }
     }
@@ -212,7 +242,11 @@ fn pages_that_end_like_a_head_and_the_connection() {
             let mut world = World::started(deep(1), 1, 1);
             trusted(&mut world);
             world.serve(move |seen| match seen.request.nonce() {
-                "trigger0" => Some(vec![Do::Answer(declared("trigger0", 0, true, end)), Do::Delay(100), last.clone()]),
+                "trigger0" => Some(vec![
+                    Do::Answer(declared("trigger0", 0, true, end)),
+                    Do::Delay(100),
+                    last.clone(),
+                ]),
                 _ => honest(seen),
             });
             let asker = world.client();
@@ -220,7 +254,11 @@ fn pages_that_end_like_a_head_and_the_connection() {
             let behind = victims(&mut world, 2);
             world.run_for(1_000_000);
             let replies = &world.clients[asker].replies;
-            assert_eq!(replies.first().map(|reply| reply.body.text()).as_deref(), Some(end), "{end}");
+            assert_eq!(
+                replies.first().map(|reply| reply.body.text()).as_deref(),
+                Some(end),
+                "{end}"
+            );
             are_unharmed(&mut world, &behind);
             world.finish();
         }
@@ -275,7 +313,9 @@ fn garbage_behind_a_body_lasts() {
             let mut world = World::started(deep(1), 1, 1);
             trusted(&mut world);
             world.serve(move |seen| match seen.request.nonce() {
-                "trigger0" => Some(vec![Do::Answer([told("trigger0", 0, true), text.as_bytes().to_vec()].concat())]),
+                "trigger0" => Some(vec![Do::Answer(
+                    [told("trigger0", 0, true), text.as_bytes().to_vec()].concat(),
+                )]),
                 _ => honest(seen),
             });
             let asker = world.client();
@@ -285,7 +325,11 @@ fn garbage_behind_a_body_lasts() {
             check_honest("trigger0", &world.clients[asker].replies[0]).unwrap();
             are_unharmed(&mut world, &behind);
             world.run_for(7_200_000_000);
-            assert_eq!(world.nodes[0].engine.report().servers[0].trust, TrustState::Surplus, "{text} {company}");
+            assert_eq!(
+                world.nodes[0].engine.report().servers[0].trust,
+                TrustState::Surplus,
+                "{text} {company}"
+            );
             world.finish();
         }
     }
@@ -313,7 +357,9 @@ fn page(rng: &mut Rng) -> String {
 /// others: all are delivered whole.
 #[test]
 fn pages_that_quote_heads_pass() {
-    for (cut, stamped) in [(Cut::Whole, true), (Cut::Random, true), (Cut::Whole, false), (Cut::Each(61), true)] {
+    for (cut, stamped) in
+        [(Cut::Whole, true), (Cut::Random, true), (Cut::Whole, false), (Cut::Each(61), true)]
+    {
         let mut world = World::started(deep(2), 1, 5);
         trusted(&mut world);
         world.cut_upstream = cut;
@@ -343,14 +389,22 @@ fn pages_that_quote_heads_pass() {
             }
         }
         assert!(world.depth() > 1, "they were pipelined");
-        assert_eq!(world.count(|counters| counters.demotions.get() + counters.surplus.get()), 0, "{cut:?}");
+        assert_eq!(
+            world.count(|counters| counters.demotions.get() + counters.surplus.get()),
+            0,
+            "{cut:?}"
+        );
         world.finish();
     }
 }
 
 fn chunked(nonce: &str, page: &str) -> Vec<u8> {
-    let chunk = if page.is_empty() { String::new() } else { format!("{:x}\r\n{page}\r\n", page.len()) };
-    format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}0\r\n\r\n").into_bytes()
+    let chunk =
+        if page.is_empty() { String::new() } else { format!("{:x}\r\n{page}\r\n", page.len()) };
+    format!(
+        "HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}0\r\n\r\n"
+    )
+    .into_bytes()
 }
 
 /// A field that cannot be passed on (a control character from the request's path in Location) is a
@@ -360,9 +414,9 @@ fn a_fault_in_a_field_is_no_misframing() {
     let mut world = World::started(deep(1), 1, 1);
     trusted(&mut world);
     world.serve(|seen| match seen.request.nonce() {
-        "trigger0" => {
-            Some(vec![Do::Answer(b"HTTP/1.1 302 Found\r\nLocation: /\x01\r\nContent-Length: 0\r\n\r\n".to_vec())])
-        }
+        "trigger0" => Some(vec![Do::Answer(
+            b"HTTP/1.1 302 Found\r\nLocation: /\x01\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        )]),
         _ => honest(seen),
     });
     let client = world.client();

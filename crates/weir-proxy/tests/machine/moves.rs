@@ -182,11 +182,18 @@ fn what_was_wrong_goes_along() {
         for round in 0..20 {
             if world.clients[client].replies.last().is_none_or(|reply| !reply.closes) {
                 world.expect(client, "GET", false, false);
-                world.send(client, format!("\r\nGET /v?n=000000{round:02} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+                world.send(
+                    client,
+                    format!("\r\nGET /v?n=000000{round:02} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(),
+                );
                 world.settle();
             }
             let node = world.clients[client].node;
-            assert!(!moves || world.clients[client].closed || world.move_clients(node, 1 - node, 9).len() == 1);
+            assert!(
+                !moves
+                    || world.clients[client].closed
+                    || world.move_clients(node, 1 - node, 9).len() == 1
+            );
         }
         let replies = world.clients[client].replies.len();
         world.finish();
@@ -230,11 +237,15 @@ fn at_random_times() {
     for seed in 0..60 {
         let rng = &mut Rng(seed);
         let workers = 2 + rng.below(2) as u16;
-        let mut world = World::started(plan(1 + rng.below(2) as usize, 1 + rng.below(3) as u32), workers, seed);
+        let mut world =
+            World::started(plan(1 + rng.below(2) as usize, 1 + rng.below(3) as u32), workers, seed);
         world.shuffled = true;
         let delay_us = rng.below(3000);
-        world.serve(move |seen| seen.complete.then(|| vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))]));
-        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        world.serve(move |seen| {
+            seen.complete.then(|| vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))])
+        });
+        let clients: Vec<usize> =
+            (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
         let (mut asked, mut moved) = (vec![0; clients.len()], 0);
         for _ in 0..120 {
             for (n, client) in clients.iter().enumerate() {
@@ -245,7 +256,8 @@ fn at_random_times() {
                 }
             }
             world.settle_once();
-            let (from, to) = (rng.below(workers.into()) as usize, rng.below(workers.into()) as usize);
+            let (from, to) =
+                (rng.below(workers.into()) as usize, rng.below(workers.into()) as usize);
             moved += world.move_clients(from, to, 1 + rng.below(8) as usize).len();
             world.run_for(rng.below(2000));
         }

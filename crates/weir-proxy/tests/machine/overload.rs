@@ -37,7 +37,9 @@ fn lock(workers: u16, shared: u32, all: u32) -> World {
 /// get their responses.
 fn answers_under_load(world: &mut World) -> (u64, Option<LearnedLimit>) {
     let mut clients = Vec::new();
-    let answers = |world: &World| world.count_of(0, |stats| stats.statuses.iter().map(|(_, count)| count).sum());
+    let answers = |world: &World| {
+        world.count_of(0, |stats| stats.statuses.iter().map(|(_, count)| count).sum())
+    };
     let mut before = 0;
     for n in 0..SECONDS * ARRIVE {
         let client = world.client();
@@ -51,7 +53,10 @@ fn answers_under_load(world: &mut World) -> (u64, Option<LearnedLimit>) {
     let counted = answers(world) - before;
     let report = world.nodes[0].engine.report().servers.remove(0);
     world.run_for(40_000_000);
-    assert!(clients.iter().all(|client| !world.clients[*client].replies.is_empty()), "everybody is answered");
+    assert!(
+        clients.iter().all(|client| !world.clients[*client].replies.is_empty()),
+        "everybody is answered"
+    );
     (counted, report.limit)
 }
 
@@ -68,9 +73,15 @@ fn a_server_behind_a_lock_answers_more_with_fewer_at_once() {
     for workers in [1, 2] {
         let mut world = lock(workers, 8, 128);
         let (with, limit) = answers_under_load(&mut world);
-        assert!(with * 10 >= able * 7 && with >= 2 * without, "{workers}: {with} of {able}, {without} without");
+        assert!(
+            with * 10 >= able * 7 && with >= 2 * without,
+            "{workers}: {with} of {able}, {without} without"
+        );
         let limit = limit.expect("it was learned");
-        assert!(limit.limit < 32 && limit.before > limit.limit && limit.gain_percent >= 15, "{limit:?}");
+        assert!(
+            limit.limit < 32 && limit.before > limit.limit && limit.gain_percent >= 15,
+            "{limit:?}"
+        );
         assert!(world.count_of(0, |stats| stats.limit_waits.get()) > 500);
         world.finish();
     }

@@ -119,7 +119,10 @@ fn what_is_last_of_its_batch_is_overlooked_as_well() {
             world.ask(*client, method, &format!("/v?n=bbb{round:04}{client}"), "");
         }
         world.run_for(1_000_000);
-        assert!(clients.iter().all(|client| world.clients[*client].statuses().len() == 21 + round), "round {round}");
+        assert!(
+            clients.iter().all(|client| world.clients[*client].statuses().len() == 21 + round),
+            "round {round}"
+        );
     }
     world.finish();
 }
@@ -191,7 +194,9 @@ fn ask_slow_ones(world: &mut World, clients: &[usize]) {
 #[test]
 fn a_server_that_ends_connections_over_slow_requests_overlooks_nothing() {
     let (mut world, clients) = pipelined(8);
-    world.serve(|seen| if slow(seen) { Some(vec![Do::Delay(1_000_000), Do::Fin]) } else { at_once(seen) });
+    world.serve(
+        |seen| if slow(seen) { Some(vec![Do::Delay(1_000_000), Do::Fin]) } else { at_once(seen) },
+    );
     let client = clients[0];
     world.ask(client, "GET", "/v?n=bbbb0000", "");
     world.ask(clients[7], "GET", "/slow?n=bbbb0001", "");
@@ -219,7 +224,8 @@ fn a_server_that_stops_for_a_while_overlooks_nothing() {
     clients.iter().enumerate().for_each(|(n, client)| world.get(*client, &format!("bbbb{n:04}")));
     world.run_for(60_000_000);
     for (n, client) in clients.iter().enumerate() {
-        check_honest(&format!("bbbb{n:04}"), world.clients[*client].replies.last().unwrap()).unwrap();
+        check_honest(&format!("bbbb{n:04}"), world.clients[*client].replies.last().unwrap())
+            .unwrap();
     }
     assert_eq!(demotions(&world), 0);
     world.finish();
@@ -319,7 +325,10 @@ fn a_short_pause_overlooks_nothing() {
             let pause = stopped.then(|| Do::Delay(ends_us.saturating_sub(seen.now_us)));
             Some(pause.into_iter().chain(at_once(seen)?).collect())
         });
-        clients.iter().enumerate().for_each(|(n, client)| world.get(*client, &format!("b{n:03}{round:04}")));
+        clients
+            .iter()
+            .enumerate()
+            .for_each(|(n, client)| world.get(*client, &format!("b{n:03}{round:04}")));
         world.run_for(3_000_000);
     }
     assert_eq!(demotions(&world), 0);

@@ -26,7 +26,14 @@ fn redirect(path: &str, status: u16, to: &str) -> Route {
 
 fn fixed(path: &str, status: u16, content: &'static str) -> Route {
     let media_type = (!content.is_empty()).then(|| b"text/html"[..].into());
-    here(path, OwnAnswer::Fixed(Arc::new(Fixed { status, media_type, content: content.as_bytes().into() })))
+    here(
+        path,
+        OwnAnswer::Fixed(Arc::new(Fixed {
+            status,
+            media_type,
+            content: content.as_bytes().into(),
+        })),
+    )
 }
 
 /// Routes of each kind, and one to a server for all other requests.
@@ -51,7 +58,8 @@ fn routes() -> Vec<Route> {
 fn world(workers: u16) -> World {
     let plan = plan(1, 1);
     let format = "$request_method $request_uri $status $body_bytes_sent $upstream_name $tries $ended_by $phase $reason";
-    let plan = Plan { routes: RouteTable::new(routes()), access_log: Some(access_log(format)), ..plan };
+    let plan =
+        Plan { routes: RouteTable::new(routes()), access_log: Some(access_log(format)), ..plan };
     World::started(plan, workers, 1)
 }
 
@@ -59,7 +67,9 @@ fn world(workers: u16) -> World {
 fn answers_of_each_kind_in_order() {
     for workers in [1, 2] {
         let mut world = world(workers);
-        world.serve(|seen| seen.complete.then(|| vec![Do::Delay(10_000), Do::Answer(answer(seen.request))]));
+        world.serve(|seen| {
+            seen.complete.then(|| vec![Do::Delay(10_000), Do::Answer(answer(seen.request))])
+        });
         let client = world.client_of(usize::from(workers) - 1);
         for (method, target) in [
             ("GET", "/v?n=00000001"),
@@ -77,7 +87,10 @@ fn answers_of_each_kind_in_order() {
         }
         world.run_for(1_000_000);
         let replies = &world.clients[client].replies;
-        assert_eq!(world.clients[client].statuses(), [200, 308, 410, 410, 200, 204, 304, 205, 301, 200]);
+        assert_eq!(
+            world.clients[client].statuses(),
+            [200, 308, 410, 410, 200, 204, 304, 205, 301, 200]
+        );
         assert_eq!(replies[1].fields.all("location"), ["https://a/r/a?b"]);
         assert_eq!((replies[1].body.length, replies[1].fields.all("server")), (0, vec!["weir"]));
         assert_eq!((replies[2].body.length, replies[3].body.length), (0, 18));
@@ -126,8 +139,10 @@ fn a_small_body_leaves_the_connection() {
                 let client = world.client();
                 world.get(client, "00000001");
                 world.expect(client, "POST", false, false);
-                let head =
-                    format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n{fields}\r\n", body.len());
+                let head = format!(
+                    "POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n{fields}\r\n",
+                    body.len()
+                );
                 let text = format!("{head}{body}");
                 // With `Expect` a part of the body has to be here.
                 let (first, rest) = text.as_bytes().split_at(head.len() + 1);
@@ -143,7 +158,11 @@ fn a_small_body_leaves_the_connection() {
                 world.get(client, "00000002");
                 world.settle();
                 let replies = &world.clients[client].replies;
-                assert_eq!(world.clients[client].statuses(), [200, status, 200], "{fields} {target}");
+                assert_eq!(
+                    world.clients[client].statuses(),
+                    [200, status, 200],
+                    "{fields} {target}"
+                );
                 assert!(!replies[1].closes && replies[1].interim.is_empty());
                 assert_eq!(world.requests().count(), 2);
                 world.finish();
@@ -185,10 +204,17 @@ fn a_body_ends_the_connection() {
             let client = world.client();
             world.get(client, "00000001");
             world.expect(client, "POST", false, false);
-            world.send(client, format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}").as_bytes());
+            world.send(
+                client,
+                format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}").as_bytes(),
+            );
             world.settle();
             let replies = &world.clients[client].replies;
-            assert_eq!((replies.len(), replies[1].closes, replies[1].interim.len()), (2, true, 0), "{fields}");
+            assert_eq!(
+                (replies.len(), replies[1].closes, replies[1].interim.len()),
+                (2, true, 0),
+                "{fields}"
+            );
             assert_eq!(world.requests().count(), 1);
             world.finish();
         }
@@ -205,11 +231,18 @@ fn clients_of_http_1_0() {
         world.settle();
         world.clients[client].replies[0].clone()
     };
-    let reply = ask(&mut world, "GET /r HTTP/1.0\r\nHost: Old.Example\r\nConnection: keep-alive\r\n\r\n");
-    assert_eq!((reply.status, reply.fields.all("location"), reply.closes), (308, vec!["https://old.example/r"], true));
+    let reply =
+        ask(&mut world, "GET /r HTTP/1.0\r\nHost: Old.Example\r\nConnection: keep-alive\r\n\r\n");
+    assert_eq!(
+        (reply.status, reply.fields.all("location"), reply.closes),
+        (308, vec!["https://old.example/r"], true)
+    );
     let reply = ask(&mut world, "GET /r HTTP/1.0\r\n\r\n");
     assert_eq!((reply.status, reply.closes), (400, true));
-    assert_eq!(world.lines.last().map(String::as_str), Some("GET /r 400 31 - 0 weir head redirect-host"));
+    assert_eq!(
+        world.lines.last().map(String::as_str),
+        Some("GET /r 400 31 - 0 weir head redirect-host")
+    );
     world.finish();
 }
 
@@ -217,7 +250,10 @@ fn clients_of_http_1_0() {
 #[test]
 fn streams_get_them_too() {
     let long: &'static str = Box::leak("x".repeat(300_000).into_boxed_str());
-    let table = RouteTable::new(vec![fixed("/long", 200, long), redirect("/", 302, "https://$host$request_uri")]);
+    let table = RouteTable::new(vec![
+        fixed("/long", 200, long),
+        redirect("/", 302, "https://$host$request_uri"),
+    ]);
     let mut world = World::started(Plan { routes: table, ..plan(1, 1) }, 1, 1);
     let client = world.http2_client(0, 65_535);
     for (stream, target) in [(1, "/long"), (3, "/x"), (5, "/long")] {

@@ -73,7 +73,10 @@ fn a_closed_prefix_stays_closed() {
     world.settle();
     let last = world.requests().last().expect("it was asked");
     let host = last.fields.all("host");
-    assert_eq!((last.target.as_str(), host, last.body.text()), ("/x/y", vec!["h"], "abc".to_owned()));
+    assert_eq!(
+        (last.target.as_str(), host, last.body.text()),
+        ("/x/y", vec!["h"], "abc".to_owned())
+    );
     world.finish();
 }
 
@@ -97,7 +100,9 @@ fn limits_and_redirects_see_what_is_sent() {
     let shield = Some(ShieldPlan::new(vec![limit], 1024));
     let mut world = World::started(Plan { shield, ..plan(1, 1) }, 1, 1);
     let client = world.client();
-    for target in ["//login", "/x/../login/%E4", "/login/../login", "/l%6Fgin;a", "/%c1%acogin", "/logins"] {
+    for target in
+        ["//login", "/x/../login/%E4", "/login/../login", "/l%6Fgin;a", "/%c1%acogin", "/logins"]
+    {
         world.ask(client, "GET", target, "");
         world.settle();
     }
@@ -106,10 +111,12 @@ fn limits_and_redirects_see_what_is_sent() {
     assert_eq!(targets, ["/login", "/login/%E4", "/logins"]);
     world.finish();
 
-    let to = weir_proxy::request::rules::location::Location::compile("https://h$request_uri").expect("a location");
+    let to = weir_proxy::request::rules::location::Location::compile("https://h$request_uri")
+        .expect("a location");
     let target = Target::Here(Arc::new(OwnAnswer::Redirect { status: 308, to }));
     let route = Route { target, path: "/r".to_owned(), ..Route::default() };
-    let mut world = World::started(Plan { routes: RouteTable::new(vec![route]), ..plan(1, 1) }, 1, 1);
+    let mut world =
+        World::started(Plan { routes: RouteTable::new(vec![route]), ..plan(1, 1) }, 1, 1);
     let client = world.client();
     world.ask(client, "GET", "//r/a/../%E4?x=//", "");
     world.settle();

@@ -12,7 +12,10 @@ const SECOND: u64 = 1_000_000;
 /// A response of this many bytes, all at once.
 fn large(bytes: usize) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nX-Nonce: {}\r\n\r\n", seen.request.nonce());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nX-Nonce: {}\r\n\r\n",
+            seen.request.nonce()
+        );
         let mut script = vec![Do::Answer(head.into_bytes())];
         script.extend((0..bytes / 10_000).map(|_| Do::Bytes(vec![b'y'; 10_000])));
         Some(script)
@@ -47,7 +50,8 @@ fn an_answer_that_is_taken_steadily_is_not_cut_between_two_sends() {
             steps += 1;
             assert!(steps < 100_000);
         }
-        let lengths: Vec<u64> = world.clients[client].replies.iter().map(|reply| reply.body.length).collect();
+        let lengths: Vec<u64> =
+            world.clients[client].replies.iter().map(|reply| reply.body.length).collect();
         assert_eq!(lengths, [3_000_000], "a send each {us} us: {:?}", world.clients[client].end);
         // It is idle from here on.
         world.stall(client, false);
@@ -139,7 +143,9 @@ fn a_tunnel_that_is_being_read_is_not_silent() {
     hasty.client.tunnel_timeout_us = SECOND;
     let mut world = World::started(hasty, 1, 1);
     world.serve(|seen| {
-        let switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n".to_vec();
+        let switch =
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n"
+                .to_vec();
         seen.complete.then(|| vec![Do::Switch(switch), Do::Bytes(vec![b'y'; 1_000_000])])
     });
     let client = world.client();
@@ -185,7 +191,11 @@ fn a_send_that_is_being_taken_is_not_over_its_time() {
             }
         }
         let is_over = world.count(|counters| counters.timeouts.get("send")) > 0;
-        assert_eq!((world.clients[client].closed, is_over), (!is_whole, !is_whole), "{http2} {bytes_a_second}");
+        assert_eq!(
+            (world.clients[client].closed, is_over),
+            (!is_whole, !is_whole),
+            "{http2} {bytes_a_second}"
+        );
         if !is_whole {
             continue;
         }
@@ -206,7 +216,9 @@ fn a_send_that_is_being_taken_is_not_over_its_time() {
 fn pausing(pause_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         let (head, rest): (&str, &[u8]) = match seen.request.target.as_str() {
-            "/chunked" => ("Transfer-Encoding: chunked\r\n\r\n3\r\na\n\n\r\n", b"3\r\nb\n\n\r\n0\r\n\r\n"),
+            "/chunked" => {
+                ("Transfer-Encoding: chunked\r\n\r\n3\r\na\n\n\r\n", b"3\r\nb\n\n\r\n0\r\n\r\n")
+            }
             "/length" => ("Content-Length: 2\r\n\r\na", b"b"),
             _ => ("Connection: close\r\n\r\na", b"b"),
         };
@@ -270,7 +282,10 @@ fn pieces_buy_time_and_so_do_slow_clients() {
     hasty.upstreams[0].answer_timeout_us = 2 * SECOND;
     let mut world = World::started(hasty, 1, 1);
     world.serve(|seen| {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 20\r\nX-Nonce: {}\r\n\r\n", seen.request.nonce());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 20\r\nX-Nonce: {}\r\n\r\n",
+            seen.request.nonce()
+        );
         let mut script = vec![Do::Answer(head.into_bytes())];
         script.extend((0..20).flat_map(|_| [Do::Delay(SECOND * 19 / 10), Do::Bytes(vec![b'y'])]));
         Some(script)
@@ -306,7 +321,12 @@ fn a_silence_behind_the_head_is_too_long_for_streams_too() {
     hasty.upstreams[0].answer_timeout_us = 2 * SECOND;
     hasty.upstreams[0].forward_timeout_us = 20 * SECOND;
     let mut world = World::started(hasty, 1, 1);
-    world.serve(|_| Some(vec![Do::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n".to_vec()), Do::Silence]));
+    world.serve(|_| {
+        Some(vec![
+            Do::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n".to_vec()),
+            Do::Silence,
+        ])
+    });
     let client = world.http2_client(0, 1 << 20);
     world.open(client, 1, "/v?n=00000001");
     world.run_for(3 * SECOND);

@@ -74,7 +74,11 @@ fn a_full_connection_is_refilled_in_batches() {
     world.serve(move |seen| {
         held += 1;
         // Four responses, one in a turn.
-        Some(if held <= 4 { vec![Do::Delay(1000), Do::Answer(answer(seen.request))] } else { vec![Do::Silence] })
+        Some(if held <= 4 {
+            vec![Do::Delay(1000), Do::Answer(answer(seen.request))]
+        } else {
+            vec![Do::Silence]
+        })
     });
     let clients = burst(&mut world, "GET", 24);
     world.settle_once();
@@ -82,7 +86,10 @@ fn a_full_connection_is_refilled_in_batches() {
         world.run_for(1001);
         assert_eq!(got(&world), requests, "after {ms} ms");
     }
-    assert_eq!(clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count(), 4);
+    assert_eq!(
+        clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count(),
+        4
+    );
 }
 
 /// The knowledge about a connection moves with it into its tunnel: its successor's packets may arrive anywhere.
@@ -105,19 +112,26 @@ fn the_successor_of_a_near_tunnel_is_not_near() {
         .send(upgrading, b"GET /t?n=00000009 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
     world.run_for(100_000);
     assert_eq!(world.clients[upgrading].statuses(), [101]);
-    let [_, near, successor] = world.open_conns()[..] else { panic!("a tunnel and two connections") };
+    let [_, near, successor] = world.open_conns()[..] else {
+        panic!("a tunnel and two connections")
+    };
     let before = world.conns[near].requests.len();
     let clients = burst(&mut world, "GET", 3);
     world.settle();
     check_burst(&world, &clients);
-    assert_eq!((world.conns[near].requests.len() - before, world.conns[successor].requests.len()), (3, 0));
+    assert_eq!(
+        (world.conns[near].requests.len() - before, world.conns[successor].requests.len()),
+        (3, 0)
+    );
     world.finish();
 }
 
 /// A busy worker whose connections are all far replaces one at a sync point, a few times, until one is near.
 #[test]
 fn a_far_connection_is_made_anew_until_one_is_near() {
-    for (near, connections) in [((|_| true) as fn(usize) -> bool, 1), (|conn| conn == 1, 2), (|_| false, 5)] {
+    for (near, connections) in
+        [((|_| true) as fn(usize) -> bool, 1), (|conn| conn == 1, 2), (|_| false, 5)]
+    {
         let mut world = World::new(deep(1), 1, 1);
         world.near = Some(near);
         world.run_for(100_000);
@@ -159,11 +173,18 @@ fn short_lived(near: Option<fn(usize) -> bool>) -> (usize, usize) {
     world.run_for(1_000_000);
     let later = &world.conns[first..];
     let is_near = |conn: usize| near.is_some_and(|near| near(conn));
-    let over_near: usize =
-        later.iter().enumerate().filter(|(at, _)| is_near(first + at)).map(|(_, conn)| conn.requests.len()).sum();
+    let over_near: usize = later
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| is_near(first + at))
+        .map(|(_, conn)| conn.requests.len())
+        .sum();
     let all: usize = later.iter().map(|conn| conn.requests.len()).sum();
     assert!(all > 19_000, "{all}");
-    assert!(later.iter().all(|conn| conn.requests.len() <= 100), "nothing is sent behind the last answer");
+    assert!(
+        later.iter().all(|conn| conn.requests.len() <= 100),
+        "nothing is sent behind the last answer"
+    );
     let connects = later.len();
     world.finish();
     (connects, over_near * 100 / all)
@@ -175,9 +196,15 @@ fn short_lived_connections_are_scouted() {
     let (plain, _) = short_lived(None);
     assert!((190..=215).contains(&plain), "{plain}");
     let (connects, near) = short_lived(Some(|conn| conn % 2 == 0));
-    assert!(near >= 90 && connects <= 2 * plain + 20, "{near} % of the requests over near ones, {connects} connects");
+    assert!(
+        near >= 90 && connects <= 2 * plain + 20,
+        "{near} % of the requests over near ones, {connects} connects"
+    );
     let (connects, near) = short_lived(Some(|conn| conn % 4 == 0));
-    assert!(near >= 80 && connects <= 4 * plain + 20, "{near} % of the requests over near ones, {connects} connects");
+    assert!(
+        near >= 80 && connects <= 4 * plain + 20,
+        "{near} % of the requests over near ones, {connects} connects"
+    );
     let (connects, _) = short_lived(Some(|conn| conn % 40 == 0));
     assert!(connects <= plain + plain / 8, "hardly any is near: {connects} connects");
     let (connects, _) = short_lived(Some(|_| false));
@@ -208,17 +235,27 @@ fn answers_that_are_held_back_are_acknowledged_at_once() {
         let mut world = World::started(deep(1), 1, 1);
         earn(&mut world);
         let conn = world.open_conns()[0];
-        world.serve(move |seen| seen.complete.then(|| vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))]));
+        world.serve(move |seen| {
+            seen.complete.then(|| vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))])
+        });
         let clients = burst(&mut world, "GET", 3);
         world.run_for(4 * delay_us);
         check_burst(&world, &clients);
         // After the first and the second of three.
-        assert_eq!(world.conns[conn].acknowledged, if delay_us >= 40_000 { 2 } else { 0 }, "{delay_us}");
+        assert_eq!(
+            world.conns[conn].acknowledged,
+            if delay_us >= 40_000 { 2 } else { 0 },
+            "{delay_us}"
+        );
         world.serve(honest);
         let clients = burst(&mut world, "GET", 1);
         world.settle();
         check_burst(&world, &clients);
-        assert_eq!(world.conns[conn].acknowledged, if delay_us >= 40_000 { 2 } else { 0 }, "nothing is outstanding");
+        assert_eq!(
+            world.conns[conn].acknowledged,
+            if delay_us >= 40_000 { 2 } else { 0 },
+            "nothing is outstanding"
+        );
         world.finish();
     }
 }
@@ -245,13 +282,18 @@ fn near_connections_are_filled_first() {
     world.near = Some(|conn| conn == 2 || conn == 3);
     world.run_for(100_000);
     earn(&mut world);
-    let got = |world: &World| world.conns.iter().map(|conn| conn.requests.len()).collect::<Vec<_>>();
+    let got =
+        |world: &World| world.conns.iter().map(|conn| conn.requests.len()).collect::<Vec<_>>();
     let gained = |world: &mut World, count: usize| {
         let before = got(world);
         let clients = burst(world, "GET", count);
         world.settle();
         check_burst(world, &clients);
-        got(world).iter().zip(before.iter().chain(&[0; 9])).map(|(now, before)| now - before).collect::<Vec<_>>()
+        got(world)
+            .iter()
+            .zip(before.iter().chain(&[0; 9]))
+            .map(|(now, before)| now - before)
+            .collect::<Vec<_>>()
     };
     // All four are used once, so that each has its place.
     let _ = gained(&mut world, 64);
@@ -259,7 +301,11 @@ fn near_connections_are_filled_first() {
     let [_, _, near, _] = world.open_conns()[..] else { panic!("four connections") };
     world.say(near, Do::Fin);
     world.run_for(1_000_000);
-    assert_eq!(gained(&mut world, 17), [0, 0, 0, 16, 1], "what is not known yet goes before what is far");
+    assert_eq!(
+        gained(&mut world, 17),
+        [0, 0, 0, 16, 1],
+        "what is not known yet goes before what is far"
+    );
     assert_eq!(gained(&mut world, 17), [1, 0, 0, 16, 0], "now it is");
     world.finish();
 }
@@ -288,12 +334,16 @@ fn pipeline_off_and_queue_size_1_mean_one_at_a_time() {
 /// and `nonidempotent` makes a GET such a request.
 #[test]
 fn nothing_follows_what_must_not_be_repeated() {
-    for (method, target) in
-        [("POST", "/v?n=p0000001"), ("PUT", "/v?n=p0000001"), ("DELETE", "/v?n=p0000001"), ("GET", "/pay?n=p0000001")]
-    {
+    for (method, target) in [
+        ("POST", "/v?n=p0000001"),
+        ("PUT", "/v?n=p0000001"),
+        ("DELETE", "/v?n=p0000001"),
+        ("GET", "/pay?n=p0000001"),
+    ] {
         for connections in [1, 2] {
             let mut limited = deep(connections);
-            let rule = Rule { method: "GET".to_owned(), target: TargetMatch::Prefix("/pay".to_owned()) };
+            let rule =
+                Rule { method: "GET".to_owned(), target: TargetMatch::Prefix("/pay".to_owned()) };
             limited.upstreams[0].nonidempotent = Rules::new(vec![rule]);
             let mut world = World::started(limited, 1, 1);
             earn(&mut world);
@@ -308,9 +358,14 @@ fn nothing_follows_what_must_not_be_repeated() {
             world.settle();
             let clients = burst(&mut world, "GET", 8);
             world.run_for(5_000);
-            let conn = world.conns.iter().find(|conn| conn.requests.iter().any(|it| it.nonce() == "p0000001")).unwrap();
+            let conn = world
+                .conns
+                .iter()
+                .find(|conn| conn.requests.iter().any(|it| it.nonce() == "p0000001"))
+                .unwrap();
             assert_eq!(conn.requests.last().unwrap().nonce(), "p0000001", "{method} {target}");
-            let answered = clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count();
+            let answered =
+                clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count();
             assert_eq!(answered, if connections == 2 { 8 } else { 0 });
             world.run_for(50_000);
             check_burst(&world, &clients);
@@ -326,12 +381,19 @@ fn nothing_follows_what_must_not_be_repeated() {
 fn a6_nothing_follows_a_body_whatever_the_method() {
     let mut world = World::started(deep(1), 1, 1);
     earn(&mut world);
-    for (n, framing) in
-        ["Content-Length: 4\r\n\r\nbody", "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"].iter().enumerate()
+    for (n, framing) in [
+        "Content-Length: 4\r\n\r\nbody",
+        "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+    ]
+    .iter()
+    .enumerate()
     {
         let client = world.client();
         world.expect(client, "GET", false, false);
-        world.send(client, format!("GET /v?n=g000000{n} HTTP/1.1\r\nHost: a\r\n{framing}").as_bytes());
+        world.send(
+            client,
+            format!("GET /v?n=g000000{n} HTTP/1.1\r\nHost: a\r\n{framing}").as_bytes(),
+        );
         let clients = burst(&mut world, "GET", 8);
         world.settle();
         check_honest(&format!("g000000{n}"), &world.clients[client].replies[0]).unwrap();
@@ -361,7 +423,11 @@ fn a_client_behind_its_own_post_is_answered_in_order() {
     earn(&mut world);
     world.serve(|seen| {
         let script = honest(seen)?;
-        Some(if seen.request.method == "POST" { [vec![Do::Delay(10_000)], script].concat() } else { script })
+        Some(if seen.request.method == "POST" {
+            [vec![Do::Delay(10_000)], script].concat()
+        } else {
+            script
+        })
     });
     let client = world.client();
     world.get(client, "00000001");
@@ -388,7 +454,10 @@ fn sync_points() {
     let before = world.count(|counters| counters.sync_points.get());
     let sent = keep_busy(&mut world, &clients, 4000);
     let by_count = world.count(|counters| counters.sync_points.get()) - before;
-    assert!(sent > 3000 && by_count >= sent as u64 / 1100 && by_count <= 10, "{sent} requests, {by_count} sync points");
+    assert!(
+        sent > 3000 && by_count >= sent as u64 / 1100 && by_count <= 10,
+        "{sent} requests, {by_count} sync points"
+    );
     world.finish();
 
     // Slow requests: by time.
@@ -449,11 +518,15 @@ fn share_client() {
         }
         world.measure_depth();
         world.serve(|seen| Some(vec![Do::Delay(1000), Do::Answer(answer(seen.request))]));
-        let clients: Vec<usize> = (0..3).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..3).map(|n| world.client_of(n % usize::from(workers))).collect();
         for (who, client) in clients.iter().enumerate() {
             let mut all = Vec::new();
             for n in 0..5 {
-                all.extend(format!("GET /v?n={who}000000{n} HTTP/1.1\r\nHost: a\r\nX-Who: {who}\r\n\r\n").bytes());
+                all.extend(
+                    format!("GET /v?n={who}000000{n} HTTP/1.1\r\nHost: a\r\nX-Who: {who}\r\n\r\n")
+                        .bytes(),
+                );
                 world.expect(*client, "GET", false, false);
             }
             world.send(*client, &all);
@@ -462,16 +535,22 @@ fn share_client() {
             world.run_for(200);
             for conn in &world.conns {
                 let unanswered = conn.judge.unanswered();
-                let last = &conn.requests[conn.requests.len() - unanswered.min(conn.requests.len())..];
-                let mut who: Vec<_> = last.iter().filter_map(|request| request.fields.first("x-who")).collect();
+                let last =
+                    &conn.requests[conn.requests.len() - unanswered.min(conn.requests.len())..];
+                let mut who: Vec<_> =
+                    last.iter().filter_map(|request| request.fields.first("x-who")).collect();
                 who.dedup();
-                assert!(who.len() <= 1, "{workers}: requests of {who:?} follow each other: {last:?} {unanswered}");
+                assert!(
+                    who.len() <= 1,
+                    "{workers}: requests of {who:?} follow each other: {last:?} {unanswered}"
+                );
             }
         }
         assert!(world.depth() > 1, "one client's own requests follow each other");
         for (who, client) in clients.iter().enumerate() {
             for n in 0..5 {
-                check_honest(&format!("{who}000000{n}"), &world.clients[*client].replies[n]).unwrap();
+                check_honest(&format!("{who}000000{n}"), &world.clients[*client].replies[n])
+                    .unwrap();
             }
         }
         world.finish();
@@ -549,7 +628,10 @@ fn large_answers_are_exclusive() {
         let client = world.client();
         world.get(client, "l0000001");
         world.run_for(50_000);
-        let conn = world.conns.iter().position(|conn| conn.requests.last().is_some_and(|it| it.nonce() == "l0000001"));
+        let conn = world
+            .conns
+            .iter()
+            .position(|conn| conn.requests.last().is_some_and(|it| it.nonce() == "l0000001"));
         for _ in 0..10 {
             let clients = burst(&mut world, "GET", 8);
             world.run_for(1001);
@@ -581,7 +663,10 @@ fn hangs_for(nonce: &'static str, delay_us: u64) -> impl FnMut(&Seen<'_>) -> Opt
 #[test]
 fn large_answers_keep_nobody_from_other_servers() {
     let mut world = World::started(plan(2, 1), 1, 1);
-    world.servers.iter_mut().for_each(|server| server.serve = Box::new(hangs_for("l0000001", 1_000)));
+    world
+        .servers
+        .iter_mut()
+        .for_each(|server| server.serve = Box::new(hangs_for("l0000001", 1_000)));
     let client = world.client();
     world.get(client, "l0000001");
     world.run_for(10_000);
@@ -600,7 +685,10 @@ fn large_answers_keep_nobody_from_other_servers() {
 #[test]
 fn who_waits_behind_large_answers_goes_where_there_is_room() {
     let mut world = World::started(plan(2, 1), 1, 1);
-    world.servers.iter_mut().for_each(|server| server.serve = Box::new(hangs_for("l0000001", 50_000)));
+    world
+        .servers
+        .iter_mut()
+        .for_each(|server| server.serve = Box::new(hangs_for("l0000001", 50_000)));
     let (first, large) = (world.client(), world.client());
     world.get(first, "00000001");
     world.get(large, "l0000001");
@@ -624,7 +712,9 @@ fn large_answers_are_no_reason_for_a_backup() {
     world.get(large, "l0000001");
     let clients = burst(&mut world, "GET", 8);
     world.run_for(1_000_000);
-    assert!(world.conns.iter().filter(|conn| conn.server == 1).all(|conn| conn.requests.is_empty()));
+    assert!(
+        world.conns.iter().filter(|conn| conn.server == 1).all(|conn| conn.requests.is_empty())
+    );
     let conn = world.conns.iter().position(|conn| !conn.requests.is_empty()).unwrap();
     world.cut(conn, Do::Rst);
     world.run_for(1_000_000);
@@ -638,7 +728,9 @@ fn e26_connection_bound_authentication() {
     let mut world = World::simple(1);
     world.serve(|seen| {
         let text = String::from_utf8(answer(seen.request)).unwrap();
-        Some(vec![Do::Answer(text.replacen("X-Nonce", "WWW-Authenticate: NTLM\r\nX-Nonce", 1).into_bytes())])
+        Some(vec![Do::Answer(
+            text.replacen("X-Nonce", "WWW-Authenticate: NTLM\r\nX-Nonce", 1).into_bytes(),
+        )])
     });
     let client = world.client();
     world.get(client, "00000001");
@@ -666,10 +758,16 @@ fn after_a_loss_nothing_is_pipelined_at_first() {
         let fresh = world.conns.len();
         world.run_for(1_000);
         assert_eq!(world.conns[fresh].requests[0].nonce(), "b0000000");
-        assert_eq!(world.conns[fresh].depth, 1, "{end:?}: re-sent requests follow each other at once");
+        assert_eq!(
+            world.conns[fresh].depth, 1,
+            "{end:?}: re-sent requests follow each other at once"
+        );
         world.run_for(1_000_000);
         check_burst(&world, &clients);
-        assert!(end == Do::Fin || world.conns[fresh].depth == 1, "what may have caused the loss goes alone");
+        assert!(
+            end == Do::Fin || world.conns[fresh].depth == 1,
+            "what may have caused the loss goes alone"
+        );
         world.finish();
     }
 }
@@ -749,7 +847,10 @@ fn a_body_that_is_not_sent_is_not_overtaken() {
     world.run_for(100_000);
     check_honest("00000001", &world.clients[poster].replies[0]).unwrap();
     check_honest("00000002", &world.clients[reader].replies[0]).unwrap();
-    assert!(world.conns[0].closed, "an answer that ends before the body was sent ends the connection");
+    assert!(
+        world.conns[0].closed,
+        "an answer that ends before the body was sent ends the connection"
+    );
     world.finish();
 }
 
@@ -765,7 +866,9 @@ fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
                 world.settle();
             }
         }
-        world.serve(|seen| if seen.request.nonce() == "h0000000" { Some(vec![Do::Silence]) } else { honest(seen) });
+        world.serve(|seen| {
+            if seen.request.nonce() == "h0000000" { Some(vec![Do::Silence]) } else { honest(seen) }
+        });
         let leaver = world.client_of(usize::from(workers) - 1);
         world.get(leaver, "h0000000");
         world.settle();
@@ -800,7 +903,11 @@ fn http_10_servers_are_not_pipelined() {
     let mut world = World::started(deep(2), 1, 1);
     world.serve(|seen| {
         let text = String::from_utf8(answer(seen.request)).unwrap();
-        let text = text.replacen("HTTP/1.1", "HTTP/1.0", 1).replacen("X-Nonce", "Connection: keep-alive\r\nX-Nonce", 1);
+        let text = text.replacen("HTTP/1.1", "HTTP/1.0", 1).replacen(
+            "X-Nonce",
+            "Connection: keep-alive\r\nX-Nonce",
+            1,
+        );
         Some(vec![Do::Answer(text.into_bytes())])
     });
     for _ in 0..60 {
@@ -815,7 +922,11 @@ fn http_10_servers_are_not_pipelined() {
     earn(&mut world);
     world.serve(|seen| {
         let text = String::from_utf8(answer(seen.request)).unwrap();
-        let old = text.replacen("HTTP/1.1", "HTTP/1.0", 1).replacen("X-Nonce", "Connection: keep-alive\r\nX-Nonce", 1);
+        let old = text.replacen("HTTP/1.1", "HTTP/1.0", 1).replacen(
+            "X-Nonce",
+            "Connection: keep-alive\r\nX-Nonce",
+            1,
+        );
         Some(vec![Do::Delay(100), Do::Answer(old.into_bytes())])
     });
     let clients = burst(&mut world, "GET", 8);

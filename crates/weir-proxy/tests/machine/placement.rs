@@ -14,7 +14,8 @@ const SLOW_US: u64 = 200_000;
 pub(crate) fn adaptive(shared: u32, all: u32) -> Plan {
     let mut adaptive = plan(1, shared);
     let upstream = &mut adaptive.upstreams[0];
-    (upstream.pipeline, upstream.sharing.rehearse) = (PipelineMode::Adaptive, Some("/v?n=rehearse".to_owned()));
+    (upstream.pipeline, upstream.sharing.rehearse) =
+        (PipelineMode::Adaptive, Some("/v?n=rehearse".to_owned()));
     let server = &mut upstream.servers[0];
     *server = ServerPlan { connections_min: 1, connections_max: all, ..server.clone() };
     adaptive
@@ -27,7 +28,13 @@ fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
 }
 
 /// `count` new clients send one request each in one turn. Returns the clients.
-pub(crate) fn burst(world: &mut World, path: &str, letter: char, n: usize, count: usize) -> Vec<usize> {
+pub(crate) fn burst(
+    world: &mut World,
+    path: &str,
+    letter: char,
+    n: usize,
+    count: usize,
+) -> Vec<usize> {
     let clients: Vec<usize> = (0..count).map(|_| world.client()).collect();
     for (at, client) in clients.iter().enumerate() {
         world.ask(*client, "GET", &format!("{path}?n={letter}{n:04}{at:03}"), "");
@@ -122,7 +129,9 @@ fn what_is_quick_shares_and_what_is_slow_rides_apart() {
     assert_eq!(world.count(|counters| counters.escapes.get()), 0);
     assert!(world.count_of(0, |stats| stats.apart_unlike.get()) >= 120);
     let report = world.nodes[0].engine.report().servers.remove(0);
-    let sharing = |shape: &str| report.classes.iter().find(|class| class.shape == shape).map(|class| class.sharing);
+    let sharing = |shape: &str| {
+        report.classes.iter().find(|class| class.shape == shape).map(|class| class.sharing)
+    };
     assert_eq!(sharing("GET /v?"), Some(Sharing::Alike));
     assert!(matches!(sharing("GET /report?"), Some(Sharing::Slower | Sharing::Overtaken { .. })));
     world.finish();

@@ -23,7 +23,8 @@ fn converse(world: &mut World, clients: usize, requests: usize) -> Vec<usize> {
         }
         world.run_for(10_000);
         for client in &clients {
-            check_honest(&format!("{client:04}{round:04}"), &world.clients[*client].replies[round]).unwrap();
+            check_honest(&format!("{client:04}{round:04}"), &world.clients[*client].replies[round])
+                .unwrap();
         }
     }
     clients
@@ -44,7 +45,8 @@ fn pinned_connections_are_their_clients() {
         assert_eq!(world.conns.len(), 10);
         assert_eq!(world.count(|counters| counters.upstream_connects.get()), 10);
         for conn in &world.conns {
-            let owners: Vec<&str> = conn.requests.iter().map(|request| &request.nonce()[..4]).collect();
+            let owners: Vec<&str> =
+                conn.requests.iter().map(|request| &request.nonce()[..4]).collect();
             assert_eq!(owners, [owners[0]; 7], "requests of one client");
             assert_eq!(conn.depth, 1);
         }
@@ -59,7 +61,9 @@ fn pinned_connections_are_their_clients() {
 #[test]
 fn a_pinned_connection_has_one_request_at_a_time() {
     let mut world = World::started(pool(Pool::Pinned, 1, 8), 1, 1);
-    world.serve(|seen| seen.complete.then(|| vec![Do::Delay(500), Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        seen.complete.then(|| vec![Do::Delay(500), Do::Answer(answer(seen.request))])
+    });
     let client = world.client();
     for n in 0..20 {
         world.get(client, &format!("{n:08}"));
@@ -90,7 +94,9 @@ fn per_request() {
 #[test]
 fn shared() {
     let mut world = World::started(pool(Pool::Shared, 1, 3), 1, 1);
-    world.serve(|seen| seen.complete.then(|| vec![Do::Delay(500), Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        seen.complete.then(|| vec![Do::Delay(500), Do::Answer(answer(seen.request))])
+    });
     converse(&mut world, 12, 30);
     assert_eq!(world.conns.len(), 3);
     assert!(world.conns.iter().all(|conn| conn.depth == 1 && conn.requests.len() > 60));
@@ -125,7 +131,9 @@ fn a_pinned_connection_lost_with_a_request() {
         for (method, status) in [("GET", 200), ("POST", 502)] {
             let mut world = World::started(pool(mode, 1, 8), 1, 1);
             let mut first = true;
-            world.serve(move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) });
+            world.serve(move |seen| {
+                if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) }
+            });
             let client = world.client();
             match method {
                 "GET" => world.get(client, "00000001"),
@@ -159,7 +167,12 @@ fn a_refused_connect_goes_elsewhere() {
         world.run_for(1000);
     }
     assert!(
-        world.conns.iter().filter(|conn| conn.server == 0 && conn.is_open() || !conn.requests.is_empty()).count() > 25
+        world
+            .conns
+            .iter()
+            .filter(|conn| conn.server == 0 && conn.is_open() || !conn.requests.is_empty())
+            .count()
+            > 25
     );
     assert!(world.conns.iter().any(|conn| conn.server == 0 && !conn.requests.is_empty()));
     world.finish();
@@ -239,7 +252,11 @@ fn the_other_server_is_back_soon() {
         world.run_for(100_000);
         world.servers[1 - dead].door = Door::Open;
         world.run_for(1_000_000);
-        assert_eq!(world.clients[client].statuses(), [502, 200, 200, 200, 200, 200], "server {dead} is dead");
+        assert_eq!(
+            world.clients[client].statuses(),
+            [502, 200, 200, 200, 200, 200],
+            "server {dead} is dead"
+        );
         world.finish();
     }
 }
@@ -313,8 +330,11 @@ fn a_connection_for_each_upstream() {
         ..weir_proxy::plan::UpstreamPlan::default()
     };
     plan.upstreams.push(second);
-    let route =
-        |path: &str, target| Route { path: path.to_owned(), target: Target::Upstream(target), ..Route::default() };
+    let route = |path: &str, target| Route {
+        path: path.to_owned(),
+        target: Target::Upstream(target),
+        ..Route::default()
+    };
     plan.routes = RouteTable::new(vec![route("/v", 0), route("/p", 1)]);
     let mut world = World::started(plan, 1, 1);
     let client = world.client();

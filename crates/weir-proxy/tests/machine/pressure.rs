@@ -79,21 +79,38 @@ fn a_slow_client_with_many_requests_is_bounded() {
         let mut all = Vec::new();
         for n in 0..20 {
             world.expect(client, "GET", false, false);
-            all.extend(format!("GET /large?n={}000{n:04} HTTP/1.1\r\nHost: a\r\n\r\n", char::from(b'a' + n)).bytes());
+            all.extend(
+                format!(
+                    "GET /large?n={}000{n:04} HTTP/1.1\r\nHost: a\r\n\r\n",
+                    char::from(b'a' + n)
+                )
+                .bytes(),
+            );
         }
         world.send(client, &all);
         world.run_for(5_000_000);
-        assert_eq!(world.count(|counters| counters.set_aside.get()), 0, "it keeps up nobody but itself");
+        assert_eq!(
+            world.count(|counters| counters.set_aside.get()),
+            0,
+            "it keeps up nobody but itself"
+        );
         let sent: usize = world
             .conns
             .iter()
             .map(|conn| conn.requests.iter().filter(|it| it.target.starts_with("/large")).count())
             .sum();
         let taken = sent * 2_000_000 - unread(&world);
-        assert!(taken < HELD_MAX + 150_000 * connections as usize, "{connections} {workers}: {taken} bytes were taken");
+        assert!(
+            taken < HELD_MAX + 150_000 * connections as usize,
+            "{connections} {workers}: {taken} bytes were taken"
+        );
         world.stall(client, false);
         world.run_for(10_000_000);
-        assert_eq!(world.clients[client].replies.len(), 20, "{connections} connections, {workers} workers");
+        assert_eq!(
+            world.clients[client].replies.len(),
+            20,
+            "{connections} connections, {workers} workers"
+        );
         for (n, reply) in world.clients[client].replies.iter().enumerate() {
             assert!(is_large(reply, &format!("{}000{n:04}", char::from(b'a' + n as u8))));
         }
@@ -107,7 +124,10 @@ fn a_slow_client_with_many_middling_answers_is_bounded() {
     for (connections, workers) in [(1, 1), (2, 1), (1, 2)] {
         let mut world = warm(connections, workers);
         world.serve(|seen| {
-            let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 60000\r\n\r\n", seen.request.nonce());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 60000\r\n\r\n",
+                seen.request.nonce()
+            );
             Some(vec![Do::Answer([head.as_bytes(), &[b'm'; 60_000]].concat())])
         });
         let client = world.client_of(usize::from(workers) - 1);
@@ -124,7 +144,10 @@ fn a_slow_client_with_many_middling_answers_is_bounded() {
         assert!(taken < HELD_MAX, "{connections} {workers}: {sent} sent, {taken} bytes taken");
         world.stall(client, false);
         world.run_for(10_000_000);
-        let nonces = world.clients[client].replies.iter().map(|reply| reply.fields.first("x-nonce").unwrap());
+        let nonces = world.clients[client]
+            .replies
+            .iter()
+            .map(|reply| reply.fields.first("x-nonce").unwrap());
         assert!(nonces.eq((0..64).map(|n| format!("m{n:07}")).collect::<Vec<_>>()));
         world.finish();
     }
@@ -137,8 +160,10 @@ fn a_late_stop_is_for_nobody() {
     let (slow, other) = (world.client_of(1), world.client_of(0));
     world.serve(|seen| match seen.request.nonce().as_bytes()[0] {
         b'a' => {
-            let head =
-                format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 200000\r\n\r\n", seen.request.nonce());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 200000\r\n\r\n",
+                seen.request.nonce()
+            );
             Some(vec![Do::Answer([head.as_bytes(), &[b'm'; 200_000]].concat())])
         }
         _ => large(seen),
@@ -179,7 +204,11 @@ fn requests_behind_a_stalled_answer_are_answered_elsewhere() {
         }
         world.run_for(1_000_000);
         for (n, other) in others.iter().enumerate() {
-            assert_eq!(world.clients[*other].replies.len(), 1, "{connections} {workers}: {n} waits for a slow client");
+            assert_eq!(
+                world.clients[*other].replies.len(),
+                1,
+                "{connections} {workers}: {n} waits for a slow client"
+            );
             check_honest(&format!("b{n:07}"), &world.clients[*other].replies[0]).unwrap();
         }
         world.stall(slow, false);
@@ -231,7 +260,10 @@ fn what_moved_away_from_a_stalled_answer_is_answered_once() {
         assert!(is_large(&world.clients[slow].replies[0], "a0000001"));
         for (n, other) in others.iter().enumerate() {
             let replies = &world.clients[*other].replies;
-            assert_eq!((replies.len(), replies[0].fields.first("x-nonce")), (1, Some(&format!("b000000{n}")[..])));
+            assert_eq!(
+                (replies.len(), replies[0].fields.first("x-nonce")),
+                (1, Some(&format!("b000000{n}")[..]))
+            );
             assert_eq!(replies[0].body.bytes, [b'0' + n as u8; 40]);
         }
         check_honest("c0000001", &world.clients[poster].replies[0]).unwrap();
@@ -258,7 +290,10 @@ fn held_answers_are_bounded() {
         world.run_for(900_000);
         let sent = world.requests().filter(|request| request.target.starts_with("/large")).count();
         let taken = sent * 2_000_000 - unread(&world);
-        assert!(sent > 1 && taken < HELD_MAX + sent * 70_000, "{workers} workers: {sent} sent, {taken} bytes taken");
+        assert!(
+            sent > 1 && taken < HELD_MAX + sent * 70_000,
+            "{workers} workers: {sent} sent, {taken} bytes taken"
+        );
         world.run_for(5_000_000);
         check_honest("p0000001", &world.clients[client].replies[0]).unwrap();
         for n in 0..6u8 {
@@ -299,7 +334,11 @@ fn e11_a_client_that_leaves_harms_nobody_behind_it() {
             check_honest(&format!("c{round:07}"), &world.clients[poster].replies[0]).unwrap();
             assert_eq!(world.times_served(&format!("c{round:07}")), 1);
         }
-        assert_eq!(world.count(|counters| counters.retries.get()), 0, "those behind are not to blame");
+        assert_eq!(
+            world.count(|counters| counters.retries.get()),
+            0,
+            "those behind are not to blame"
+        );
         world.finish();
     }
 }
@@ -312,8 +351,15 @@ fn trickling(chunks: usize, bytes: usize) -> impl FnMut(&Seen<'_>) -> Option<Vec
         }
         let chunk = format!("{bytes:x}\r\n{}\r\n", "x".repeat(bytes));
         let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
-        let more = (0..chunks).flat_map(|_| [Do::Delay(1_000), Do::Bytes(chunk.clone().into_bytes())]);
-        Some([Do::Answer(head)].into_iter().chain(more).chain([Do::Bytes(b"0\r\n\r\n".to_vec())]).collect())
+        let more =
+            (0..chunks).flat_map(|_| [Do::Delay(1_000), Do::Bytes(chunk.clone().into_bytes())]);
+        Some(
+            [Do::Answer(head)]
+                .into_iter()
+                .chain(more)
+                .chain([Do::Bytes(b"0\r\n\r\n".to_vec())])
+                .collect(),
+        )
     }
 }
 
@@ -336,7 +382,10 @@ fn leaving_a_chunked_answer_repeats_nothing() {
             check_honest(&format!("b{round:07}"), &world.clients[reader].replies[0]).unwrap();
             assert_eq!(world.seen_by(&format!("b{round:07}")).len(), 1, "round {round}");
         }
-        assert_eq!((world.conns.len(), world.count(|counters| counters.resends.get())), (conns, resends));
+        assert_eq!(
+            (world.conns.len(), world.count(|counters| counters.resends.get())),
+            (conns, resends)
+        );
         world.finish();
     }
 }
@@ -420,7 +469,11 @@ fn nothing_is_taken_behind_an_answer_that_ends_by_close() {
     let mut world = World::simple(2);
     world.serve(|_| {
         let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
-        Some(vec![Do::Answer(text.as_bytes().to_vec()), Do::Delay(1000), Do::Bytes(b"0\r\n\r\n".to_vec())])
+        Some(vec![
+            Do::Answer(text.as_bytes().to_vec()),
+            Do::Delay(1000),
+            Do::Bytes(b"0\r\n\r\n".to_vec()),
+        ])
     });
     let client = world.client();
     world.expect(client, "GET", true, false);
@@ -446,7 +499,10 @@ fn trailers_are_for_those_who_want_them() {
     world.ask(client, "GET", "/", "");
     world.settle();
     let replies = &world.clients[client].replies;
-    assert_eq!((replies[0].trailers.first("x-sum"), replies[1].trailers.first("x-sum")), (Some("1"), None));
+    assert_eq!(
+        (replies[0].trailers.first("x-sum"), replies[1].trailers.first("x-sum")),
+        (Some("1"), None)
+    );
     assert!(replies.iter().all(|reply| reply.body.text() == "ok" && reply.trailers.0.len() <= 1));
     assert_eq!(world.count(|counters| counters.demotions.get()), 0);
     world.finish();
@@ -467,7 +523,11 @@ fn answers_without_a_body() {
     for (method, head, status) in heads {
         let mut world = World::simple(1);
         world.serve(move |seen| {
-            if seen.request.target == "/" { Some(vec![Do::Answer(head.as_bytes().to_vec())]) } else { honest(seen) }
+            if seen.request.target == "/" {
+                Some(vec![Do::Answer(head.as_bytes().to_vec())])
+            } else {
+                honest(seen)
+            }
         });
         let client = world.client();
         world.ask(client, method, "/", "If-None-Match: \"x\"\r\n");
@@ -475,7 +535,10 @@ fn answers_without_a_body() {
         world.settle();
         assert_eq!(world.clients[client].statuses(), [status, 200], "{method} {head}");
         check_honest("00000001", &world.clients[client].replies[1]).unwrap();
-        assert!(!world.conns[0].closed && world.count(|counters| counters.demotions.get()) == 0, "{method} {head}");
+        assert!(
+            !world.conns[0].closed && world.count(|counters| counters.demotions.get()) == 0,
+            "{method} {head}"
+        );
         world.finish();
     }
 }
@@ -534,7 +597,10 @@ fn a_half_closed_slow_client_gets_everything() {
     limited.client.requests_queued_max = 1;
     let mut world = World::started(limited, 1, 1);
     world.serve(|seen| {
-        let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 200000\r\n\r\n", seen.request.nonce());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 200000\r\n\r\n",
+            seen.request.nonce()
+        );
         Some(vec![Do::Answer([head.as_bytes(), &[b'm'; 200_000]].concat())])
     });
     let client = world.client();
@@ -565,9 +631,16 @@ fn a_cut_answer_in_front_of_an_upload() {
         world.serve(|seen| match seen.request.nonce().as_bytes().first() {
             Some(b'a') => {
                 let head = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n".to_vec();
-                Some(vec![Do::Answer(head), Do::Bytes(vec![b'a'; 50_000]), Do::Delay(1_000_000), Do::Rst])
+                Some(vec![
+                    Do::Answer(head),
+                    Do::Bytes(vec![b'a'; 50_000]),
+                    Do::Delay(1_000_000),
+                    Do::Rst,
+                ])
             }
-            Some(b'b') => Some(vec![Do::Delay(45_000_000), Do::Answer(crate::world::answer(seen.request))]),
+            Some(b'b') => {
+                Some(vec![Do::Delay(45_000_000), Do::Answer(crate::world::answer(seen.request))])
+            }
             _ => honest(seen),
         });
         let client = world.client();

@@ -45,7 +45,9 @@ fn serve(seed: u64, faults: Faults, seen: &Seen<'_>) -> Option<Vec<Do>> {
     }
     let size = if rng.one_in(20) { rng.below(400_000) } else { rng.below(300) } as usize;
     let body: Vec<u8> = nonce.bytes().cycle().take(size).collect();
-    let head = |framing: &str| format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\n{framing}\r\n").into_bytes();
+    let head = |framing: &str| {
+        format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\n{framing}\r\n").into_bytes()
+    };
     let closes = faults.closes > 0 && rng.one_in(faults.closes);
     let mut whole = match (seen.request.method.as_str(), rng.below(4)) {
         ("HEAD", _) => head("Content-Length: 7\r\n"),
@@ -64,7 +66,11 @@ fn serve(seed: u64, faults: Faults, seen: &Seen<'_>) -> Option<Vec<Do>> {
     };
     if faults.cuts > 0 && rng.one_in(faults.cuts) {
         whole.truncate(rng.below(whole.len() as u64) as usize);
-        script.extend([Do::Answer(whole), if rng.one_in(2) { Do::Fin } else { Do::Rst }, Do::Silence]);
+        script.extend([
+            Do::Answer(whole),
+            if rng.one_in(2) { Do::Fin } else { Do::Rst },
+            Do::Silence,
+        ]);
         return Some(script);
     }
     script.push(Do::Answer(whole));
@@ -80,7 +86,9 @@ fn ask(world: &mut World, client: usize, number: usize) -> Asked {
     let (method, body) = match world.rng.below(12) {
         0 => ("POST", Vec::new()),
         1 => ("POST", vec![b'p'; world.rng.below(500) as usize]),
-        2 if world.rng.one_in(4) => ("POST", vec![b'q'; 60_000 + world.rng.below(200_000) as usize]),
+        2 if world.rng.one_in(4) => {
+            ("POST", vec![b'q'; 60_000 + world.rng.below(200_000) as usize])
+        }
         3 => ("HEAD", Vec::new()),
         4 => ("PUT", vec![b'r'; world.rng.below(100) as usize]),
         _ => ("GET", Vec::new()),
@@ -98,7 +106,9 @@ fn ask(world: &mut World, client: usize, number: usize) -> Asked {
             }
             text.extend_from_slice(b"0\r\n\r\n");
         }
-        (false, "POST" | "PUT") => text.extend(format!("Content-Length: {}\r\n\r\n", body.len()).bytes()),
+        (false, "POST" | "PUT") => {
+            text.extend(format!("Content-Length: {}\r\n\r\n", body.len()).bytes())
+        }
         _ => text.extend_from_slice(b"\r\n"),
     }
     text.extend_from_slice(if chunked { b"" } else { &body });
@@ -113,7 +123,12 @@ fn run(seed: u64, faults: Faults) {
 fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     let mut rng = Rng(seed);
     let mut limited = plan(1 + rng.below(2) as usize, 1 + rng.below(4) as u32);
-    let modes = [PipelineMode::Off, PipelineMode::Depth(4), PipelineMode::Depth(64), PipelineMode::Adaptive];
+    let modes = [
+        PipelineMode::Off,
+        PipelineMode::Depth(4),
+        PipelineMode::Depth(64),
+        PipelineMode::Adaptive,
+    ];
     limited.upstreams[0].pipeline = modes[rng.below(4) as usize];
     limited.upstreams[0].share = if rng.one_in(4) { Share::Client } else { Share::All };
     limited.upstreams[0].retry.per_request_max = 50;
@@ -121,13 +136,18 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     limited.client.serves_half_closed = true;
     let workers = 1 + rng.below(2) as u16;
     let servers = limited.upstreams[0].servers.len();
-    let connections = limited.upstreams[0].servers.iter().map(|server| server.connections as usize).sum::<usize>();
+    let connections = limited.upstreams[0]
+        .servers
+        .iter()
+        .map(|server| server.connections as usize)
+        .sum::<usize>();
     let mut world = World::started(limited, workers, seed);
     world.cut_upstream = if rng.one_in(2) { Cut::Random } else { Cut::Whole };
     world.shuffled = true;
     world.shared = rng.one_in(2);
     for server in 0..servers {
-        world.servers[server].serve = Box::new(move |seen| serve(seed ^ server as u64, faults, seen));
+        world.servers[server].serve =
+            Box::new(move |seen| serve(seed ^ server as u64, faults, seen));
     }
     // Trust first, so that something can go wrong.
     let warm: Vec<usize> = (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
@@ -139,7 +159,8 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
         world.settle();
     }
     for server in 0..servers {
-        world.servers[server].serve = Box::new(move |seen| serve(seed ^ server as u64, faults, seen));
+        world.servers[server].serve =
+            Box::new(move |seen| serve(seed ^ server as u64, faults, seen));
     }
     let clients: Vec<usize> =
         (0..1 + rng.below(8)).map(|n| world.client_of(n as usize % usize::from(workers))).collect();
@@ -178,14 +199,23 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     assert_eq!(left, 0, "seed {seed}: requests are left behind");
     let open = world.open_conns().len();
     match pool {
-        Pool::Pipelined | Pool::Shared | Pool::Fresh => assert_eq!(open, connections, "seed {seed}: connections"),
+        Pool::Pipelined | Pool::Shared | Pool::Fresh => {
+            assert_eq!(open, connections, "seed {seed}: connections")
+        }
         Pool::Pinned => assert!(open <= world.clients.len(), "seed {seed}: {open} connections"),
         Pool::PerRequest | Pool::Tcp => assert_eq!(open, 0, "seed {seed}: connections"),
     }
-    assert_eq!(world.count(|counters| counters.upstream_connections.get()), open as u64, "seed {seed}");
+    assert_eq!(
+        world.count(|counters| counters.upstream_connections.get()),
+        open as u64,
+        "seed {seed}"
+    );
     let blamed = |doubt: &Doubt| doubt.demotes() && *doubt != Doubt::ResetWithin;
-    let blames: u64 =
-        Doubt::ALL.into_iter().filter(blamed).map(|doubt| world.count(|all| all.doubts[doubt as usize].get())).sum();
+    let blames: u64 = Doubt::ALL
+        .into_iter()
+        .filter(blamed)
+        .map(|doubt| world.count(|all| all.doubts[doubt as usize].get()))
+        .sum();
     assert_eq!(blames + world.count(|counters| counters.surplus.get()), 0, "seed {seed}: blamed");
     world.finish();
 }
@@ -194,20 +224,37 @@ fn judge(world: &World, clients: &[usize], asked: &[Asked], faults: Faults, pool
     for client in clients {
         let state = &world.clients[*client];
         let own: Vec<&Asked> = asked.iter().filter(|asked| asked.client == *client).collect();
-        assert!(state.replies.len() <= own.len(), "seed {seed}: client {client} got answers too many");
+        assert!(
+            state.replies.len() <= own.len(),
+            "seed {seed}: client {client} got answers too many"
+        );
         for (asked, reply) in own.iter().zip(&state.replies) {
             let lost = faults.closes + faults.cuts > 0 && asked.method != "GET";
             // If connections are made for requests, no request waits for a server that refuses.
             let excused = reply.status == 502 && (lost || pool.is_private());
             let right = reply.status == 200 && reply.fields.first("x-nonce") == Some(&asked.nonce);
-            assert!(right || excused, "seed {seed}: {} {} got {reply:?}", asked.method, asked.nonce);
-            let letters = Body::of(&asked.nonce.bytes().cycle().take(reply.body.length as usize).collect::<Vec<u8>>());
-            assert!(!right || reply.body == letters, "seed {seed}: {} has foreign bytes", asked.nonce);
+            assert!(
+                right || excused,
+                "seed {seed}: {} {} got {reply:?}",
+                asked.method,
+                asked.nonce
+            );
+            let letters = Body::of(
+                &asked.nonce.bytes().cycle().take(reply.body.length as usize).collect::<Vec<u8>>(),
+            );
+            assert!(
+                !right || reply.body == letters,
+                "seed {seed}: {} has foreign bytes",
+                asked.nonce
+            );
         }
         let cut = matches!(state.end, Some(End::Truncated(_)));
         assert!(!cut || faults.cuts > 0 || state.gone, "seed {seed}: client {client} was cut off");
         let unsettled = state.end.is_none() && !state.gone;
-        assert!(!unsettled || state.replies.len() == own.len(), "seed {seed}: client {client} waits for ever");
+        assert!(
+            !unsettled || state.replies.len() == own.len(),
+            "seed {seed}: client {client} waits for ever"
+        );
     }
     let mut served: BTreeMap<&str, usize> = BTreeMap::new();
     for request in world.requests() {
@@ -218,9 +265,14 @@ fn judge(world: &World, clients: &[usize], asked: &[Asked], faults: Faults, pool
         let once = asked.method != "POST" || times <= 1;
         assert!(once, "seed {seed}: POST {} was sent {times} times", asked.nonce);
     }
-    let bodies: BTreeMap<&str, Body> = asked.iter().map(|asked| (&asked.nonce[..], Body::of(&asked.body))).collect();
+    let bodies: BTreeMap<&str, Body> =
+        asked.iter().map(|asked| (&asked.nonce[..], Body::of(&asked.body))).collect();
     for request in world.requests().filter(|request| bodies.contains_key(request.nonce())) {
-        assert!(bodies[request.nonce()] == request.body, "seed {seed}: body of {}", request.nonce());
+        assert!(
+            bodies[request.nonce()] == request.body,
+            "seed {seed}: body of {}",
+            request.nonce()
+        );
     }
 }
 
@@ -236,8 +288,14 @@ fn servers_that_close_between_answers() {
 
 #[test]
 fn other_pools() {
-    for (n, pool) in [Pool::Shared, Pool::Pinned, Pool::PerRequest, Pool::Fresh].into_iter().enumerate() {
-        for faults in [Faults { closes: 0, cuts: 0 }, Faults { closes: 10, cuts: 0 }, Faults { closes: 20, cuts: 20 }] {
+    for (n, pool) in
+        [Pool::Shared, Pool::Pinned, Pool::PerRequest, Pool::Fresh].into_iter().enumerate()
+    {
+        for faults in [
+            Faults { closes: 0, cuts: 0 },
+            Faults { closes: 10, cuts: 0 },
+            Faults { closes: 20, cuts: 20 },
+        ] {
             (0..SEEDS / 3).for_each(|seed| run_pool(seed * 3 + n as u64, faults, pool));
         }
     }

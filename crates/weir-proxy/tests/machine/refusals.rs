@@ -38,7 +38,10 @@ fn where_everything_refuses_a_request_fails_at_once() {
                 world.run_for(3 * SOON_US);
                 assert_eq!(world.clients[client].statuses(), [502], "{mode:?} {servers} {method}");
                 let connects = world.count(|counters| counters.upstream_connects.get()) - before;
-                assert!(connects <= servers as u64 + 1, "{connects} connects of {mode:?}, request {at}");
+                assert!(
+                    connects <= servers as u64 + 1,
+                    "{connects} connects of {mode:?}, request {at}"
+                );
                 world.run_for(5 * SECOND_US);
             }
             // The next request finds out that one has recovered.
@@ -78,7 +81,9 @@ fn a_server_with_kept_connections_fails_as_soon() {
 /// server once and to one of them twice.
 #[test]
 fn what_accepts_and_closes_is_asked_twice() {
-    for (door, script) in [(Door::Slams, None), (Door::Open, Some(Do::Fin)), (Door::Open, Some(Do::Rst))] {
+    for (door, script) in
+        [(Door::Slams, None), (Door::Open, Some(Do::Fin)), (Door::Open, Some(Do::Rst))]
+    {
         for mode in POOLS {
             for servers in [1, 2] {
                 let mut world = World::new(pool(mode, servers), 1, 1);
@@ -90,9 +95,16 @@ fn what_accepts_and_closes_is_asked_twice() {
                 let client = world.client();
                 world.get(client, "00000001");
                 world.run_for(SECOND_US / 2);
-                assert_eq!(world.clients[client].statuses(), [502], "{door:?} {script:?} {mode:?} {servers}");
+                assert_eq!(
+                    world.clients[client].statuses(),
+                    [502],
+                    "{door:?} {script:?} {mode:?} {servers}"
+                );
                 let connects = world.count(|counters| counters.upstream_connects.get());
-                assert!(connects <= servers as u64 + 1, "{connects} connects: {door:?} {script:?} {mode:?} {servers}");
+                assert!(
+                    connects <= servers as u64 + 1,
+                    "{connects} connects: {door:?} {script:?} {mode:?} {servers}"
+                );
                 world.finish();
             }
         }
@@ -134,13 +146,19 @@ fn a_server_that_was_in_use_is_waited_for() {
             world.get(clients[0], "00000002");
             world.post(clients[1], "00000003", b"x");
             world.run_for(SECOND_US);
-            assert!(clients.iter().all(|client| world.clients[*client].replies.is_empty()), "{mode:?}");
+            assert!(
+                clients.iter().all(|client| world.clients[*client].replies.is_empty()),
+                "{mode:?}"
+            );
             if back {
                 world.servers[0].door = Door::Open;
             }
             world.run_for(3 * SECOND_US / 2);
             let expected = if back { 200 } else { 502 };
-            assert!(clients.iter().all(|client| world.clients[*client].statuses() == [expected]), "{mode:?} {back}");
+            assert!(
+                clients.iter().all(|client| world.clients[*client].statuses() == [expected]),
+                "{mode:?} {back}"
+            );
         }
         world.run_for(SECOND_US);
         let late = world.client();
@@ -170,8 +188,10 @@ fn a_mute_server_is_waited_for_once() {
 #[test]
 fn a_server_with_long_answers_was_in_use() {
     let stream = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
-    let tunnel = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
-    for (script, fields) in [(stream.to_vec(), ""), (tunnel.to_vec(), "Connection: upgrade\r\nUpgrade: websocket\r\n")]
+    let tunnel =
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    for (script, fields) in
+        [(stream.to_vec(), ""), (tunnel.to_vec(), "Connection: upgrade\r\nUpgrade: websocket\r\n")]
     {
         let mut world = World::new(pool(Pool::Pipelined, 1), 1, 1);
         let mut long = Some(script);
@@ -190,7 +210,11 @@ fn a_server_with_long_answers_was_in_use() {
         let client = world.client();
         world.get(client, "00000002");
         world.run_for(SECOND_US / 2);
-        assert!(world.clients[client].replies.is_empty(), "{fields:?}: {:?}", world.clients[client].statuses());
+        assert!(
+            world.clients[client].replies.is_empty(),
+            "{fields:?}: {:?}",
+            world.clients[client].statuses()
+        );
         world.servers[0].door = Door::Open;
         world.run_for(SECOND_US);
         assert_eq!(world.clients[client].statuses(), [200], "{fields:?}");

@@ -51,9 +51,14 @@ fn a_server_is_pipelined_when_it_was_rehearsed() {
     ask_often(&mut world, 10, "");
     assert_eq!((trust(&world), rehearsals(&world)), (TrustState::Trusted, 1));
     let asked: Vec<_> = world.conns.iter().flat_map(|conn| &conn.requests).collect();
-    let of_weir = asked.iter().filter(|request| request.fields.first("user-agent") == Some("weir-rehearsal"));
-    let methods: Vec<_> = of_weir.map(|request| (request.method.as_str(), request.target.as_str())).collect();
-    assert_eq!(methods, [("GET", "/page?n=often000"), ("HEAD", "/page?n=often000"), ("GET", "/page?n=often000")]);
+    let of_weir =
+        asked.iter().filter(|request| request.fields.first("user-agent") == Some("weir-rehearsal"));
+    let methods: Vec<_> =
+        of_weir.map(|request| (request.method.as_str(), request.target.as_str())).collect();
+    assert_eq!(
+        methods,
+        [("GET", "/page?n=often000"), ("HEAD", "/page?n=often000"), ("GET", "/page?n=often000")]
+    );
     world.finish();
 }
 
@@ -65,8 +70,14 @@ fn what_is_one_clients_is_not_asked_again() {
         let mut world = World::started(adaptive(), 1, 1);
         ask_often(&mut world, 40, fields);
         assert_eq!(rehearsals(&world), expected, "{fields}");
-        assert_eq!(trust(&world), if expected == 1 { TrustState::Trusted } else { TrustState::Clean }, "{fields}");
-        let copies = world.requests().filter(|request| request.fields.first("user-agent") == Some("weir-rehearsal"));
+        assert_eq!(
+            trust(&world),
+            if expected == 1 { TrustState::Trusted } else { TrustState::Clean },
+            "{fields}"
+        );
+        let copies = world
+            .requests()
+            .filter(|request| request.fields.first("user-agent") == Some("weir-rehearsal"));
         assert!(copies.into_iter().all(|request| !request.fields.has("cookie")), "{fields}");
         world.finish();
         let mut named = adaptive();
@@ -95,10 +106,14 @@ fn what_is_one_clients_is_not_asked_again() {
 fn who_fails_harms_nobody_and_is_left_alone() {
     type Fails = fn(&Seen<'_>) -> Vec<Do>;
     let kinds: [(&str, Fails); 4] = [
-        ("the first", |seen| if seen.behind { vec![Do::Silence] } else { vec![Do::Answer(answer(seen.request))] }),
+        ("the first", |seen| {
+            if seen.behind { vec![Do::Silence] } else { vec![Do::Answer(answer(seen.request))] }
+        }),
         ("the last", |_| vec![Do::Silence]),
         ("dies", |_| vec![Do::Rst]),
-        ("closes", |seen| if seen.behind { vec![Do::Fin] } else { vec![Do::Answer(answer(seen.request))] }),
+        ("closes", |seen| {
+            if seen.behind { vec![Do::Fin] } else { vec![Do::Answer(answer(seen.request))] }
+        }),
     ];
     for (name, fails) in kinds {
         let mut world = World::started(adaptive(), 1, 1);
@@ -110,11 +125,19 @@ fn who_fails_harms_nobody_and_is_left_alone() {
         ask_often(&mut world, 25, "");
         world.run_for(21 * SECOND_US);
         assert_eq!((trust(&world), rehearsals(&world)), (TrustState::Unfit, 2), "{name}");
-        assert_eq!(world.count(|counters| counters.doubts[Doubt::FailsRehearsal as usize].get()), 2, "{name}");
+        assert_eq!(
+            world.count(|counters| counters.doubts[Doubt::FailsRehearsal as usize].get()),
+            2,
+            "{name}"
+        );
         world.run_for(3600 * SECOND_US);
         ask_often(&mut world, 50, "");
         assert_eq!((trust(&world), rehearsals(&world)), (TrustState::Unfit, 2), "{name}");
-        assert_eq!(world.count(|counters| counters.pipelined.get()), 4, "{name}: only what weir asked itself");
+        assert_eq!(
+            world.count(|counters| counters.pipelined.get()),
+            4,
+            "{name}: only what weir asked itself"
+        );
         world.finish();
     }
 }

@@ -26,7 +26,11 @@ fn only(of: usize, connections: u32, servers: &[usize]) -> Plan {
 /// The plan of [`plan`] with names for its servers.
 fn named(servers: usize, connections: u32) -> Plan {
     let mut plan = plan(servers, connections);
-    plan.upstreams[0].servers.iter_mut().enumerate().for_each(|(at, server)| server.name = format!("server-{at}"));
+    plan.upstreams[0]
+        .servers
+        .iter_mut()
+        .enumerate()
+        .for_each(|(at, server)| server.name = format!("server-{at}"));
     plan
 }
 
@@ -79,7 +83,8 @@ fn asked(world: &mut World, clients: &[usize], tag: &str, rounds: usize) -> Vec<
 fn what_is_not_different_is_not_touched() {
     for workers in [1, 2] {
         let mut world = World::started(plan(2, 2), workers, 1);
-        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let clients: Vec<usize> =
+            (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
         asked(&mut world, &clients, "a", 100);
         let (conns, trust) = (world.open_conns(), |world: &World| {
             world
@@ -97,7 +102,10 @@ fn what_is_not_different_is_not_touched() {
         world.reload(wanted);
         world.run_for(100_000);
         assert_eq!((world.open_conns(), trust(&world)), (conns, before));
-        assert!(asked(&mut world, &clients, "b", 10).iter().all(|server| *server == 1), "the order holds");
+        assert!(
+            asked(&mut world, &clients, "b", 10).iter().all(|server| *server == 1),
+            "the order holds"
+        );
         let refused = world.client_of(0);
         world.post(refused, "cc000001", &[b'x'; 11]);
         world.settle();
@@ -112,7 +120,8 @@ fn servers_come_and_go() {
         let mut world = World::new(plan(3, 2), workers, 1);
         world.reload(only(3, 2, &[0]));
         world.run_for(100_000);
-        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let clients: Vec<usize> =
+            (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
         assert_eq!([0, 1, 2].map(|server| open_at(&world, server)), [2, 0, 0]);
         assert!(asked(&mut world, &clients, "a", 20).iter().all(|server| *server == 0));
         world.reload(only(3, 2, &[0, 2]));
@@ -144,7 +153,11 @@ fn one_server_gets_company() {
     world.reload(wanted);
     world.run_for(100_000);
     let servers = asked(&mut world, &clients, "b", 30);
-    assert_eq!([0, 1].map(|server| servers.iter().filter(|one| **one == server).count()), [40, 20], "by their weights");
+    assert_eq!(
+        [0, 1].map(|server| servers.iter().filter(|one| **one == server).count()),
+        [40, 20],
+        "by their weights"
+    );
     world.finish();
 }
 
@@ -154,8 +167,11 @@ fn a_batch_under_way_is_answered() {
     for workers in [1, 2] {
         for wait_us in [0, 500, 1_500, 10_000] {
             let mut world = World::started(plan(2, 2), workers, 1);
-            world.serve(|seen| seen.complete.then(|| vec![Do::Delay(1_000), Do::Answer(answer(seen.request))]));
-            let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+            world.serve(|seen| {
+                seen.complete.then(|| vec![Do::Delay(1_000), Do::Answer(answer(seen.request))])
+            });
+            let clients: Vec<usize> =
+                (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
             for n in 0..20 {
                 clients.iter().for_each(|client| world.get(*client, &format!("{client:02}{n:06}")));
             }
@@ -163,7 +179,11 @@ fn a_batch_under_way_is_answered() {
             world.reload(only(2, 2, &[1]));
             world.run_for(1_000_000);
             for client in clients {
-                assert_eq!(world.clients[client].replies.len(), 20, "{workers} workers, after {wait_us} us");
+                assert_eq!(
+                    world.clients[client].replies.len(),
+                    20,
+                    "{workers} workers, after {wait_us} us"
+                );
                 for (n, reply) in world.clients[client].replies.iter().enumerate() {
                     check_honest(&format!("{client:02}{n:06}"), reply).unwrap();
                 }
@@ -186,7 +206,9 @@ fn uploads_and_tunnels_go_on() {
     world.ask(tunnel, "GET", "/ws", "Connection: upgrade\r\nUpgrade: websocket\r\n");
     for client in &clients {
         world.expect(*client, "POST", false, false);
-        let head = format!("POST /p?n=00000{client:03} HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
+        let head = format!(
+            "POST /p?n=00000{client:03} HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n"
+        );
         world.send(*client, head.as_bytes());
         world.send(*client, &[b'x'; 150_000]);
     }
@@ -223,15 +245,21 @@ impl Gone for Plan {
 fn an_upstream_that_is_gone_finishes_what_it_has() {
     for workers in [1, 2] {
         let mut world = World::started(apart(&["one", "two"]), workers, 1);
-        world.serve(|seen| seen.complete.then(|| vec![Do::Delay(50_000), Do::Answer(answer(seen.request))]));
-        let clients: Vec<usize> = (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
+        world.serve(|seen| {
+            seen.complete.then(|| vec![Do::Delay(50_000), Do::Answer(answer(seen.request))])
+        });
+        let clients: Vec<usize> =
+            (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
         for client in &clients {
             world.ask(*client, "GET", &format!("/one?n=000000{client:02}"), "");
         }
         world.run_for(10_000);
         world.reload(apart(&["two"]));
-        let busy =
-            world.open_conns().into_iter().find(|conn| !world.conns[*conn].requests.is_empty()).expect("a request");
+        let busy = world
+            .open_conns()
+            .into_iter()
+            .find(|conn| !world.conns[*conn].requests.is_empty())
+            .expect("a request");
         world.cut(busy, Do::Rst);
         world.run_for(2_000_000);
         for client in clients {
@@ -254,7 +282,10 @@ fn an_upstream_is_replaced() {
     wanted.upstreams[0].queue_size = 7;
     world.reload(wanted);
     world.run_for(100_000);
-    assert!(asked(&mut world, &clients, "b", 10).iter().all(|server| *server == 0), "the order holds");
+    assert!(
+        asked(&mut world, &clients, "b", 10).iter().all(|server| *server == 0),
+        "the order holds"
+    );
     assert_eq!([0, 1].map(|server| open_at(&world, server)), [4, 4], "old and new");
     world.run_for(200_000_000);
     assert_eq!([0, 1].map(|server| open_at(&world, server)), [2, 2], "new");
@@ -279,7 +310,11 @@ fn engines_may_be_a_step_apart() {
         asked(&mut world, &clients, &format!("{tag}c"), 5);
         world.adopt(1 - round % 2, &next);
         world.run_for(100_000);
-        assert!(asked(&mut world, &clients, &format!("{tag}d"), 5).iter().all(|server| servers.contains(server)));
+        assert!(
+            asked(&mut world, &clients, &format!("{tag}d"), 5)
+                .iter()
+                .all(|server| servers.contains(server))
+        );
     }
     world.finish();
 }
@@ -305,10 +340,13 @@ fn a_slot_is_given_away_when_nothing_is_left_there() {
             ..started.clone()
         };
         let mut world = World::new(with(&[0, 1, 2]), workers, 1);
-        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let clients: Vec<usize> =
+            (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
         world.run_for(100_000);
         asked(&mut world, &clients, "a", 100);
-        world.serve(|seen| seen.complete.then(|| vec![Do::Delay(1_000_000), Do::Answer(answer(seen.request))]));
+        world.serve(|seen| {
+            seen.complete.then(|| vec![Do::Delay(1_000_000), Do::Answer(answer(seen.request))])
+        });
         let late: Vec<usize> = (0..9).map(|n| world.client_of(n % usize::from(workers))).collect();
         for (n, client) in late.iter().enumerate() {
             world.get(*client, &format!("b000000{n}"));
@@ -327,12 +365,19 @@ fn a_slot_is_given_away_when_nothing_is_left_there() {
         world.run_for(100_000);
         for node in &world.nodes {
             let servers = node.engine.report().servers;
-            assert_eq!((servers.len(), servers[0].standing), (3, State::Active), "the order was for another");
+            assert_eq!(
+                (servers.len(), servers[0].standing),
+                (3, State::Active),
+                "the order was for another"
+            );
             assert!(!matches!(servers[0].trust, TrustState::Trusted), "and so was the trust");
         }
         assert_eq!([0, 1, 2].map(|server| open_at(&world, server)), [0, 2, 2]);
         let servers = asked(&mut world, &clients, "c", 100);
-        assert!(servers.contains(&1) && servers.contains(&2) && !servers.contains(&0), "{servers:?}");
+        assert!(
+            servers.contains(&1) && servers.contains(&2) && !servers.contains(&0),
+            "{servers:?}"
+        );
         // And back.
         world.reload_into(with(&[0, 1, 2]), &BTreeSet::new());
         world.run_for(100_000);
@@ -348,7 +393,9 @@ fn a_slot_is_given_away_when_nothing_is_left_there() {
 fn a_format_holds_for_what_was_begun_by_it() {
     let with = |format: &str| Plan { access_log: Some(access_log(format)), ..plan(1, 2) };
     let mut world = World::started(with("old $http_a $status"), 1, 1);
-    world.serve(|seen| seen.complete.then(|| vec![Do::Delay(10_000), Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        seen.complete.then(|| vec![Do::Delay(10_000), Do::Answer(answer(seen.request))])
+    });
     let client = world.client_of(0);
     for (n, format) in ["mid $http_b $http_a $status", "new $status"].into_iter().enumerate() {
         world.ask(client, "GET", &format!("/?n=0000000{n}"), "A: 1\r\nB: 2\r\n");
@@ -387,7 +434,8 @@ fn reloads_at_random() {
             true => Some(vec![Do::Delay(300), Do::Answer(answer(seen.request))]),
             false => None,
         });
-        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
         let mut sent = vec![0; clients.len()];
         for _ in 0..60 {
             for (at, client) in clients.iter().enumerate() {
@@ -403,7 +451,10 @@ fn reloads_at_random() {
                 servers.sort_unstable();
                 servers.dedup();
                 let mut wanted = only(4, 2, &servers);
-                wanted.upstreams[0].servers.iter_mut().for_each(|server| server.weight = 1 + rng.below(100) as u32);
+                wanted.upstreams[0]
+                    .servers
+                    .iter_mut()
+                    .for_each(|server| server.weight = 1 + rng.below(100) as u32);
                 wanted.upstreams[0].queue_size = if rng.one_in(4) { 500 } else { 1000 };
                 world.reload(wanted);
             }
@@ -413,7 +464,8 @@ fn reloads_at_random() {
             let replies = &world.clients[*client].replies;
             assert_eq!(replies.len(), sent[at], "client {at}, seed {seed}");
             for (n, reply) in replies.iter().enumerate() {
-                check_honest(&format!("{at:02}{n:06}"), reply).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+                check_honest(&format!("{at:02}{n:06}"), reply)
+                    .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
             }
         }
         world.finish();

@@ -16,7 +16,11 @@ fn server(seen: &Seen<'_>) -> Option<Vec<Do>> {
         return None;
     }
     let reply = Do::Answer(answer(seen.request));
-    Some(if seen.request.nonce().starts_with('5') { vec![Do::Delay(20_000), reply] } else { vec![reply] })
+    Some(if seen.request.nonce().starts_with('5') {
+        vec![Do::Delay(20_000), reply]
+    } else {
+        vec![reply]
+    })
 }
 
 /// Plays a row: `good` requests before it on the same connection, victims on others.
@@ -30,7 +34,8 @@ fn play(row: &HostileRequest, good: usize, cut: Cut, seed: u64) {
     let mut victims_ask = |world: &mut World, count: u64| {
         for _ in 0..count {
             let victim = victims[rng.below(3) as usize];
-            let nonce = format!("{:08}", if rng.one_in(2) { 50_000_000 } else { 10_000_000 } + asked.len());
+            let nonce =
+                format!("{:08}", if rng.one_in(2) { 50_000_000 } else { 10_000_000 } + asked.len());
             world.get(victim, &nonce);
             asked.push((victim, nonce));
         }
@@ -51,16 +56,27 @@ fn play(row: &HostileRequest, good: usize, cut: Cut, seed: u64) {
     victims_ask(&mut world, 3);
     world.run_for(3_000_000);
     for (n, reply) in world.clients[client].replies.iter().take(good).enumerate() {
-        check_honest(&format!("59{n:06}"), reply).unwrap_or_else(|fault| panic!("{}: {fault}", row.id));
+        check_honest(&format!("59{n:06}"), reply)
+            .unwrap_or_else(|fault| panic!("{}: {fault}", row.id));
     }
-    let left: Vec<_> = world.requests().filter(|request| request.nonce().is_empty()).cloned().collect();
+    let left: Vec<_> =
+        world.requests().filter(|request| request.nonce().is_empty()).cloned().collect();
     let closed = world.clients[client].end.is_some();
     let replies = world.clients[client].replies.get(good..).unwrap_or_default();
     let seen = Observed { left: &left, replies, closed };
-    row.expect.check(seen).unwrap_or_else(|fault| panic!("{} behind {good}, seed {seed}, {cut:?}: {fault}", row.id));
+    row.expect
+        .check(seen)
+        .unwrap_or_else(|fault| panic!("{} behind {good}, seed {seed}, {cut:?}: {fault}", row.id));
     for (victim, nonce) in &asked {
-        let own = world.clients[*victim].replies.iter().find(|reply| reply.fields.first("x-nonce") == Some(nonce));
-        check_honest(nonce, own.unwrap_or_else(|| panic!("{}: victim {nonce} got nothing", row.id))).unwrap();
+        let own = world.clients[*victim]
+            .replies
+            .iter()
+            .find(|reply| reply.fields.first("x-nonce") == Some(nonce));
+        check_honest(
+            nonce,
+            own.unwrap_or_else(|| panic!("{}: victim {nonce} got nothing", row.id)),
+        )
+        .unwrap();
         assert_eq!(world.times_served(nonce), 1, "{}: {nonce}", row.id);
     }
     let answers: usize = victims.iter().map(|victim| world.clients[*victim].replies.len()).sum();
@@ -77,7 +93,8 @@ fn play(row: &HostileRequest, good: usize, cut: Cut, seed: u64) {
 }
 
 fn play_all(letter: char) {
-    let rows: Vec<_> = catalogue().into_iter().filter(|row| row.letter.starts_with(letter)).collect();
+    let rows: Vec<_> =
+        catalogue().into_iter().filter(|row| row.letter.starts_with(letter)).collect();
     assert!(!rows.is_empty());
     for (number, row) in rows.iter().enumerate() {
         let seed = number as u64;
@@ -113,7 +130,8 @@ fn k_rows_of_integers() {
 /// Every two-way split of short rows gives the same as the whole.
 #[test]
 fn every_split_of_short_rows() {
-    let short = |row: &HostileRequest| row.bytes.len() < 160 && matches!(row.expect, Expect::Refused(_));
+    let short =
+        |row: &HostileRequest| row.bytes.len() < 160 && matches!(row.expect, Expect::Refused(_));
     for row in catalogue().into_iter().filter(short).step_by(7) {
         for at in 1..row.bytes.len() {
             let mut world = World::simple(1);
@@ -127,8 +145,11 @@ fn every_split_of_short_rows() {
             world.run_for(3_000_000);
             let left: Vec<_> = world.requests().cloned().collect();
             let client = &world.clients[client];
-            let seen = Observed { left: &left, replies: &client.replies, closed: client.end.is_some() };
-            row.expect.check(seen).unwrap_or_else(|fault| panic!("{} split at {at}: {fault}", row.id));
+            let seen =
+                Observed { left: &left, replies: &client.replies, closed: client.end.is_some() };
+            row.expect
+                .check(seen)
+                .unwrap_or_else(|fault| panic!("{} split at {at}: {fault}", row.id));
         }
     }
 }
@@ -152,14 +173,24 @@ fn a14_truncated_body() {
         world.run_for(45_000_000);
         world.get(victim, "00000001");
         world.run_for(1_000_000);
-        assert_eq!(world.clients[client].statuses(), [if leave { 400 } else { 408 }], "{body} {leave}");
+        assert_eq!(
+            world.clients[client].statuses(),
+            [if leave { 400 } else { 408 }],
+            "{body} {leave}"
+        );
         assert!(world.clients[client].end.is_some());
         check_honest("00000001", &world.clients[victim].replies[0]).unwrap();
-        assert!(world.requests().all(|request| request.method == "GET"), "an incomplete body became complete");
+        assert!(
+            world.requests().all(|request| request.method == "GET"),
+            "an incomplete body became complete"
+        );
         let begun = world.conns.iter().position(|conn| conn.judge.current().is_some());
         // A client that leaves at once has not waited for long enough.
         assert_eq!(begun.is_some(), body > 65_536 || buffering == Buffering::Auto && !leave);
-        assert!(begun.is_none_or(|conn| world.conns[conn].closed), "a connection with half a request was kept");
+        assert!(
+            begun.is_none_or(|conn| world.conns[conn].closed),
+            "a connection with half a request was kept"
+        );
         world.finish();
     }
 }
@@ -195,8 +226,9 @@ fn a16_expect() {
     let client = world.client();
     for n in 1..=2 {
         world.expect(client, "POST", false, false);
-        let head =
-            format!("POST /p?n=0000000{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+        let head = format!(
+            "POST /p?n=0000000{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+        );
         match n {
             1 => {
                 world.send(client, head.as_bytes());
@@ -211,7 +243,11 @@ fn a16_expect() {
         check_honest(&format!("0000000{n}"), reply).unwrap();
         assert_eq!(reply.interim.len(), 2 - n);
     }
-    assert!(world.requests().all(|request| !request.fields.has("expect") && request.body.text() == "hello"));
+    assert!(
+        world
+            .requests()
+            .all(|request| !request.fields.has("expect") && request.body.text() == "hello")
+    );
     let refused = world.client();
     world.expect(refused, "POST", false, false);
     let text = "POST /%00 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
@@ -233,7 +269,8 @@ fn a17_local_answer_behind_a_slow_one() {
     let client = world.client();
     world.get(client, "50000001");
     world.expect(client, "POST", false, false);
-    let head = format!("POST /%00 HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", SMUGGLED.len());
+    let head =
+        format!("POST /%00 HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", SMUGGLED.len());
     world.send(client, &[head.as_bytes(), SMUGGLED.as_bytes()].concat());
     world.run_for(5_000_000);
     assert_eq!(world.clients[client].statuses(), [200, 400]);

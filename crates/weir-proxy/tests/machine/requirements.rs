@@ -28,7 +28,11 @@ fn strict() -> Plan {
     let rules = RouteRules { requirements: requirements(), ..RouteRules::default() };
     let inside = RouteRules { users: Some(users), ..rules.clone() };
     let route = |path: &str, rules| Route { path: path.to_owned(), rules, ..Route::default() };
-    let routes = vec![route("/", Some(Arc::new(rules))), route("/in", Some(Arc::new(inside))), route("/any", None)];
+    let routes = vec![
+        route("/", Some(Arc::new(rules))),
+        route("/in", Some(Arc::new(inside))),
+        route("/any", None),
+    ];
     Plan { routes: RouteTable::new(routes), ..plan(1, 1) }
 }
 
@@ -60,8 +64,14 @@ fn content_is_of_a_type() {
             world.settle();
         }
         let (fine, refused) = ([200, 200], [415, 200]);
-        assert_eq!(world.clients[client].statuses(), [fine, refused, refused, refused, fine, fine].concat());
-        assert_eq!(world.clients[client].replies[2].body.text(), "415 Unsupported Media Type: content-type\n");
+        assert_eq!(
+            world.clients[client].statuses(),
+            [fine, refused, refused, refused, fine, fine].concat()
+        );
+        assert_eq!(
+            world.clients[client].replies[2].body.text(),
+            "415 Unsupported Media Type: content-type\n"
+        );
         assert!(world.clients[client].replies.iter().all(|reply| !reply.closes));
         assert_eq!(world.requests().filter(|request| request.method == "POST").count(), 3);
         assert_eq!(world.count(|counters| counters.refusals.get("content-type")), 3);
@@ -83,7 +93,9 @@ fn no_body_is_asked_for() {
         let clients = [world.client(), world.client()];
         for (client, media_type) in clients.into_iter().zip(["image/png", "text/csv"]) {
             world.expect(client, "PUT", false, false);
-            let head = format!("PUT /v?n=00000001 HTTP/1.1\r\nHost: a\r\n{fields}Content-Type: {media_type}\r\n\r\n");
+            let head = format!(
+                "PUT /v?n=00000001 HTTP/1.1\r\nHost: a\r\n{fields}Content-Type: {media_type}\r\n\r\n"
+            );
             world.send(client, head.as_bytes());
             world.settle();
         }
@@ -92,7 +104,11 @@ fn no_body_is_asked_for() {
         let [refused, invited] = clients.map(|client| &world.clients[client]);
         assert_eq!((refused.statuses(), refused.replies[0].closes), (vec![415], true), "{fields}");
         assert!(refused.replies[0].interim.is_empty());
-        assert_eq!(invited.interim(), if fields.contains("Expect") { &[100][..] } else { &[] }, "{fields}");
+        assert_eq!(
+            invited.interim(),
+            if fields.contains("Expect") { &[100][..] } else { &[] },
+            "{fields}"
+        );
         assert_eq!(world.requests().count(), 0);
         world.finish();
     }
@@ -111,7 +127,8 @@ fn methods_and_hosts_mean_what_they_say() {
     }
     for host in ["10.0.0.1", "[2001:db8::1]:8080", "a.example:80"] {
         world.expect(client, "GET", false, false);
-        world.send(client, format!("GET /v?n=00000003 HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
+        world
+            .send(client, format!("GET /v?n=00000003 HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
     }
     world.settle();
     assert_eq!(world.clients[client].statuses(), [200, 403, 403, 421, 421, 200]);
@@ -137,7 +154,8 @@ fn streams() {
         world.open_with(client, stream, ("POST", target), &fields, body);
     }
     world.settle();
-    let statuses = [1, 3, 5, 7, 9].map(|stream| world.stream_reply(client, stream).map(|reply| reply.status));
+    let statuses =
+        [1, 3, 5, 7, 9].map(|stream| world.stream_reply(client, stream).map(|reply| reply.status));
     assert_eq!(statuses, [415, 200, 415, 200, 403].map(Some));
     assert_eq!(world.requests().count(), 2);
     world.finish();

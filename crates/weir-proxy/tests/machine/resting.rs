@@ -15,7 +15,8 @@ use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
 /// Announces that the connection ends, and ends it.
 fn closing(seen: &Seen<'_>, answer: Vec<u8>) -> Option<Vec<Do>> {
-    let ends = String::from_utf8(answer).expect("text").replacen("\r\n", "\r\nConnection: close\r\n", 1);
+    let ends =
+        String::from_utf8(answer).expect("text").replacen("\r\n", "\r\nConnection: close\r\n", 1);
     seen.complete.then(|| vec![Do::Answer(ends.into_bytes()), Do::Fin])
 }
 
@@ -49,7 +50,11 @@ fn one_answer_that_ends_its_connection_is_no_rule() {
         }
         let before = world.conns.len();
         world.run_for(30 * SECOND);
-        assert!(world.conns.len() - before <= usize::from(workers), "{} made for nobody", world.conns.len() - before);
+        assert!(
+            world.conns.len() - before <= usize::from(workers),
+            "{} made for nobody",
+            world.conns.len() - before
+        );
         world.finish();
     }
 }
@@ -60,7 +65,9 @@ fn one_answer_that_ends_its_connection_is_no_rule() {
 fn a_connection_that_is_bound_to_a_client_is_no_rule() {
     let mut world = World::started(breathing(1, 4, 8), 1, 1);
     world.serve(|seen| {
-        let text = b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: NTLM\r\nContent-Length: 0\r\n\r\n".to_vec();
+        let text =
+            b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: NTLM\r\nContent-Length: 0\r\n\r\n"
+                .to_vec();
         match seen.request.target.starts_with("/bad") {
             true => seen.complete.then(|| vec![Do::Answer(text)]),
             false => honest(seen),
@@ -138,7 +145,8 @@ fn suspended(min: u32, connections: u32, ends: bool) -> (World, Rc<Cell<bool>>) 
         (server.connections_min, server.connections_max) = (min, 8);
     }
     let codes = Codes { first: 500, last: 599 };
-    plan.upstreams[0].failover = vec![FailoverRule { symptom: Symptom::Status(codes), limit: 3, window_us: SECOND }];
+    plan.upstreams[0].failover =
+        vec![FailoverRule { symptom: Symptom::Status(codes), limit: 3, window_us: SECOND }];
     let mut world = World::started(plan, 1, 1);
     let bad = Rc::new(Cell::new(true));
     let fails = bad.clone();
@@ -218,7 +226,9 @@ fn a_kept_connection_is_seen_empty_first() {
     world.serve(|seen| {
         let twice = seen.request.nonce() == "aaaa0000";
         let forged = twice.then(|| Do::Answer(answer(seen.request)));
-        seen.complete.then(|| [Do::Delay(1_000), Do::Answer(answer(seen.request))].into_iter().chain(forged).collect())
+        seen.complete.then(|| {
+            [Do::Delay(1_000), Do::Answer(answer(seen.request))].into_iter().chain(forged).collect()
+        })
     });
     let clients: Vec<usize> = (0..6).map(|_| world.client()).collect();
     for (at, client) in clients.iter().enumerate() {

@@ -25,15 +25,21 @@ fn who_has_asked_nothing_for_longest_goes_first() {
     plan.upstreams[0].pipeline = PipelineMode::Off;
     plan.client.head_timeout_us = 60 * SECOND;
     let mut world = World::started(plan, 1, 1);
-    let (asks, waits, begun, silent) = (world.client(), world.client(), world.client(), world.client());
+    let (asks, waits, begun, silent) =
+        (world.client(), world.client(), world.client(), world.client());
     world.send(begun, b"GET /v HTTP/1.1\r\nHo");
-    world.serve(|seen| if seen.request.nonce() == "never" { None } else { crate::world::honest(seen) });
+    world.serve(
+        |seen| if seen.request.nonce() == "never" { None } else { crate::world::honest(seen) },
+    );
     world.get(waits, "never");
     world.run_for(2 * SECOND);
     world.get(asks, "00000000");
     world.run_for(SECOND / 2);
     scarce(&mut world);
-    assert_eq!([asks, waits, begun, silent].map(|client| is_closed(&world, client)), [false, false, false, true]);
+    assert_eq!(
+        [asks, waits, begun, silent].map(|client| is_closed(&world, client)),
+        [false, false, false, true]
+    );
     // Less than a second ago one has sent a request: the next one may be in flight. A client that
     // has begun one waits behind it.
     world.run_for(SECOND / 4);
@@ -115,7 +121,10 @@ fn who_has_just_come_in_silence_goes_before_who_rests() {
     world.run_for(3 * SECOND);
     let silent = world.client();
     scarce(&mut world);
-    assert!(!is_closed(&world, rests) && !is_closed(&world, silent), "it is old enough in a moment");
+    assert!(
+        !is_closed(&world, rests) && !is_closed(&world, silent),
+        "it is old enough in a moment"
+    );
     world.run_for(2 * SECOND);
     scarce(&mut world);
     assert!(!is_closed(&world, rests) && is_closed(&world, silent));

@@ -56,11 +56,18 @@ fn all_kinds() -> RouteRules {
         access: Access::default(),
         requirements: Requirements::default(),
         users: None,
-        path: PathRules { strip: Some(b"/api"[..].into()), rewrites: vec![rewrite("^/old/(.*)$", "/new/$1")] },
+        path: PathRules {
+            strip: Some(b"/api"[..].into()),
+            rewrites: vec![rewrite("^/old/(.*)$", "/new/$1")],
+        },
         host: Some(b"app.internal:8080"[..].into()),
         request: edits(&[
             ("set", "X-Client", "$remote_addr"),
-            ("add", "X-Way", "$scheme $request_method $host $request_uri $server_protocol $upstream_name"),
+            (
+                "add",
+                "X-Way",
+                "$scheme $request_method $host $request_uri $server_protocol $upstream_name",
+            ),
             ("remove", "Cookie", ""),
             ("set", "X-Empty", "$http_x_none"),
             ("set", "X-Host", "$http_host"),
@@ -98,8 +105,7 @@ fn is_ruled(request: &Request, reply: &Reply) {
     assert_eq!(reply.fields.all("x-asked"), ["server", "[what]"]);
 }
 
-const FIELDS: &str =
-    "X-Client: forged\r\nX-Way: mine\r\nCookie: a=b\r\nX-Empty: x\r\nX-Asked: what\r\nx-client: again\r\n";
+const FIELDS: &str = "X-Client: forged\r\nX-Way: mine\r\nCookie: a=b\r\nX-Empty: x\r\nX-Asked: what\r\nx-client: again\r\n";
 
 #[test]
 fn requests_and_answers_are_changed() {
@@ -123,8 +129,12 @@ fn requests_and_answers_are_changed() {
                 world.send(client, b"hello");
             }
             world.settle();
-            let request = world.requests().find(|request| request.nonce() == nonce).expect("it was asked");
-            assert_eq!((request.target.as_str(), request.method.as_str()), (&*format!("{expected}?n={nonce}"), method));
+            let request =
+                world.requests().find(|request| request.nonce() == nonce).expect("it was asked");
+            assert_eq!(
+                (request.target.as_str(), request.method.as_str()),
+                (&*format!("{expected}?n={nonce}"), method)
+            );
             is_ruled(request, &world.clients[client].replies[0]);
         }
         world.finish();
@@ -134,7 +144,8 @@ fn requests_and_answers_are_changed() {
 /// Also weir's own response; a request that was refused before routing has no rules.
 #[test]
 fn errors_have_the_rules_of_their_route() {
-    let mut world = World::started(ruled(RouteRules { path: PathRules::default(), ..all_kinds() }), 1, 1);
+    let mut world =
+        World::started(ruled(RouteRules { path: PathRules::default(), ..all_kinds() }), 1, 1);
     world.servers[0].door = crate::world::Door::Refuses;
     world.open_conns().into_iter().for_each(|conn| world.cut(conn, Do::Rst));
     let client = world.client();
@@ -145,8 +156,14 @@ fn errors_have_the_rules_of_their_route() {
     world.run_for(1_000);
     let replies = [client, refused].map(|client| world.clients[client].replies[0].clone());
     assert_eq!(replies[0].status, 502);
-    assert_eq!((replies[0].fields.all("x-asked"), replies[0].fields.all("server")), (vec!["[me]"], vec!["weir"]));
-    assert_eq!((replies[1].status, replies[1].fields.has("strict-transport-security")), (400, false));
+    assert_eq!(
+        (replies[0].fields.all("x-asked"), replies[0].fields.all("server")),
+        (vec!["[me]"], vec!["weir"])
+    );
+    assert_eq!(
+        (replies[1].status, replies[1].fields.has("strict-transport-security")),
+        (400, false)
+    );
     world.finish();
 }
 
@@ -155,27 +172,43 @@ fn errors_have_the_rules_of_their_route() {
 fn errors_have_pages() {
     let page = |first, last, content: &'static str| {
         let statuses = vec![Codes { first: 599, last: 599 }, Codes { first, last }];
-        Arc::new(ErrorPage { statuses, media_type: b"text/html"[..].into(), content: content.into() })
+        Arc::new(ErrorPage {
+            statuses,
+            media_type: b"text/html"[..].into(),
+            content: content.into(),
+        })
     };
     let mut access = Access::default();
-    access.push(false, Some(Network { address: "203.0.113.5".parse().expect("an address"), prefix_bits: 32 }));
+    access.push(
+        false,
+        Some(Network { address: "203.0.113.5".parse().expect("an address"), prefix_bits: 32 }),
+    );
     let pages = vec![page(502, 502, "<p>Back soon.</p>"), page(400, 599, "<p>No.</p>")];
-    let mut world = World::started(ruled(RouteRules { access, pages, ..RouteRules::default() }), 1, 1);
+    let mut world =
+        World::started(ruled(RouteRules { access, pages, ..RouteRules::default() }), 1, 1);
     world.serve(|seen| {
         let text = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nmine".to_vec();
         let is_own = seen.request.target.starts_with("/own");
-        Some(if is_own { vec![Do::Answer(text)] } else { vec![Do::Answer(b"nonsense\r\n\r\n".to_vec())] })
+        Some(if is_own {
+            vec![Do::Answer(text)]
+        } else {
+            vec![Do::Answer(b"nonsense\r\n\r\n".to_vec())]
+        })
     });
     let client = world.client();
     world.peer = "203.0.113.5".parse().expect("an address");
     let stranger = world.client();
-    for (client, method, target) in
-        [(client, "GET", "/own"), (client, "POST", "/a"), (client, "HEAD", "/a"), (stranger, "GET", "/a")]
-    {
+    for (client, method, target) in [
+        (client, "GET", "/own"),
+        (client, "POST", "/a"),
+        (client, "HEAD", "/a"),
+        (stranger, "GET", "/a"),
+    ] {
         world.ask(client, method, target, "");
         world.run_for(1_000_000);
     }
-    let all: Vec<_> = [client, stranger].iter().flat_map(|client| &world.clients[*client].replies).collect();
+    let all: Vec<_> =
+        [client, stranger].iter().flat_map(|client| &world.clients[*client].replies).collect();
     assert_eq!(all.iter().map(|reply| reply.status).collect::<Vec<_>>(), [502, 502, 502, 403]);
     let bodies = all.iter().map(|reply| reply.body.text()).collect::<Vec<_>>();
     assert_eq!(bodies, ["mine", "<p>Back soon.</p>", "", "<p>No.</p>"]);
@@ -204,7 +237,8 @@ fn a_repetition_has_the_same_rules() {
         let client = world.client();
         world.ask(client, "GET", "/api/old/x?n=00000001", FIELDS);
         world.run_for(10_000_000);
-        let asked: Vec<_> = world.requests().filter(|request| request.nonce() == "00000001").collect();
+        let asked: Vec<_> =
+            world.requests().filter(|request| request.nonce() == "00000001").collect();
         assert!(asked.len() >= 2, "it was sent again");
         assert_eq!(world.clients[client].statuses(), [200]);
         asked.iter().for_each(|request| is_ruled(request, &world.clients[client].replies[0]));
@@ -218,21 +252,39 @@ fn a_repetition_has_the_same_rules() {
 fn a_reload_in_the_middle() {
     for workers in [1, 2] {
         let mut world = World::started(ruled(all_kinds()), workers, 1);
-        world.serve(|seen| seen.complete.then(|| vec![Do::Delay(50_000), Do::Answer(talkative(seen.request))]));
+        world.serve(|seen| {
+            seen.complete.then(|| vec![Do::Delay(50_000), Do::Answer(talkative(seen.request))])
+        });
         let clients = [world.client_of(0), world.client_of(usize::from(workers) - 1)];
         world.ask(clients[0], "GET", "/api/a?n=00000001", FIELDS);
-        world.ask(clients[1], "POST", "/api/b?n=00000002", &format!("{FIELDS}Content-Length: 5\r\n"));
+        world.ask(
+            clients[1],
+            "POST",
+            "/api/b?n=00000002",
+            &format!("{FIELDS}Content-Length: 5\r\n"),
+        );
         world.run_for(10_000);
-        world.reload(ruled(RouteRules { answer: edits(&[("set", "X-Now", "new")]), ..RouteRules::default() }));
+        world.reload(ruled(RouteRules {
+            answer: edits(&[("set", "X-Now", "new")]),
+            ..RouteRules::default()
+        }));
         world.run_for(10_000);
         world.send(clients[1], b"hello");
-        clients.into_iter().for_each(|client| world.ask(client, "GET", &format!("/c?n=0000001{client}"), FIELDS));
+        clients
+            .into_iter()
+            .for_each(|client| world.ask(client, "GET", &format!("/c?n=0000001{client}"), FIELDS));
         world.run_for(1_000_000);
         for (client, nonce) in clients.into_iter().zip(["00000001", "00000002"]) {
             let [old, new] = &world.clients[client].replies[..] else { panic!("two answers") };
-            is_ruled(world.requests().find(|request| request.nonce() == nonce).expect("it was asked"), old);
+            is_ruled(
+                world.requests().find(|request| request.nonce() == nonce).expect("it was asked"),
+                old,
+            );
             assert!(!old.fields.has("x-now"));
-            assert_eq!((new.fields.all("x-now"), new.fields.all("x-powered-by")), (vec!["new"], vec!["a", "b"]));
+            assert_eq!(
+                (new.fields.all("x-now"), new.fields.all("x-powered-by")),
+                (vec!["new"], vec!["a", "b"])
+            );
         }
         world.finish();
     }
@@ -242,7 +294,10 @@ fn a_reload_in_the_middle() {
 #[test]
 fn some_addresses_are_refused() {
     let mut access = Access::default();
-    access.push(true, Some(Network { address: "192.0.2.0".parse().expect("an address"), prefix_bits: 25 }));
+    access.push(
+        true,
+        Some(Network { address: "192.0.2.0".parse().expect("an address"), prefix_bits: 25 }),
+    );
     access.push(false, None);
     let only = RouteRules { access: access.clone(), ..RouteRules::default() };
     for rules in [RouteRules { access, ..all_kinds() }, only] {
@@ -256,7 +311,10 @@ fn some_addresses_are_refused() {
             world.settle();
         }
         let [near, far] = [near, far].map(|client| world.clients[client].replies[0].clone());
-        assert_eq!((near.status, far.status, far.body.text().as_str()), (200, 403, "403 Forbidden: address-denied\n"));
+        assert_eq!(
+            (near.status, far.status, far.body.text().as_str()),
+            (200, 403, "403 Forbidden: address-denied\n")
+        );
         assert_eq!((far.fields.has("strict-transport-security"), far.closes), (has_more, false));
         assert_eq!(world.requests().count(), 1);
         assert!(world.lines[1].contains(" weir head address-denied "), "{:?}", world.lines);
@@ -268,12 +326,16 @@ fn some_addresses_are_refused() {
 #[test]
 fn trusted_proxies_are_believed() {
     let mut access = Access::default();
-    access.push(false, Some(Network { address: "198.51.100.9".parse().expect("an address"), prefix_bits: 32 }));
+    access.push(
+        false,
+        Some(Network { address: "198.51.100.9".parse().expect("an address"), prefix_bits: 32 }),
+    );
     let request = edits(&[("set", "X-Who", "$remote_addr by $realip_remote_addr")]);
     let format = "$remote_addr $remote_port $realip_remote_addr $realip_remote_port $status";
     let plan = ruled(RouteRules { access, request, ..RouteRules::default() });
     let mut plan = Plan { access_log: Some(access_log(format)), ..plan };
-    plan.client.trusted_proxies = vec![Network { address: "192.0.2.0".parse().expect("an address"), prefix_bits: 24 }];
+    plan.client.trusted_proxies =
+        vec![Network { address: "192.0.2.0".parse().expect("an address"), prefix_bits: 24 }];
     let mut world = World::started(plan, 1, 1);
     let proxy = world.client();
     world.peer = "203.0.113.5".parse().expect("an address");
@@ -286,10 +348,17 @@ fn trusted_proxies_are_believed() {
     ] {
         world.ask(client, "GET", "/?n=00000001", line);
         world.settle();
-        assert_eq!(world.clients[client].replies.last().map(|reply| reply.status), Some(status), "{line}");
+        assert_eq!(
+            world.clients[client].replies.last().map(|reply| reply.status),
+            Some(status),
+            "{line}"
+        );
     }
     let who: Vec<_> = world.requests().flat_map(|request| request.fields.all("x-who")).collect();
-    assert_eq!(who, ["198.51.100.1 by 192.0.2.1", "192.0.2.1 by 192.0.2.1", "203.0.113.5 by 203.0.113.5"],);
+    assert_eq!(
+        who,
+        ["198.51.100.1 by 192.0.2.1", "192.0.2.1 by 192.0.2.1", "203.0.113.5 by 203.0.113.5"],
+    );
     let ports = [proxy, stranger].map(|client| world.clients[client].port);
     assert_eq!(
         world.lines,
@@ -307,10 +376,20 @@ fn trusted_proxies_are_believed() {
 /// any responder; and in the log.
 #[test]
 fn requests_have_names() {
-    let rules = RouteRules { answer: edits(&[("set", "X-Id", "$request_id/$trace_id")]), ..RouteRules::default() };
+    let rules = RouteRules {
+        answer: edits(&[("set", "X-Id", "$request_id/$trace_id")]),
+        ..RouteRules::default()
+    };
     for workers in [1, 2] {
-        let plan = Plan { access_log: Some(access_log("$request_id $trace_id $status")), ..ruled(rules.clone()) };
-        let client = ClientPlan { request_id: Some("X-Request-Id".into()), trace_context: true, ..plan.client.clone() };
+        let plan = Plan {
+            access_log: Some(access_log("$request_id $trace_id $status")),
+            ..ruled(rules.clone())
+        };
+        let client = ClientPlan {
+            request_id: Some("X-Request-Id".into()),
+            trace_context: true,
+            ..plan.client.clone()
+        };
         let mut world = World::started(Plan { client, ..plan }, workers, 1);
         let mut lost = 0;
         world.serve(move |seen| {
@@ -326,7 +405,9 @@ fn requests_have_names() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let parent = format!("00-{trace}-00f067aa0ba902b7-00");
         world.expect(client, "POST", false, false);
-        let head = format!("POST /?n=00000002 HTTP/1.1\r\nHost: a\r\nTraceparent: {parent}\r\ntracestate: a=b\r\n");
+        let head = format!(
+            "POST /?n=00000002 HTTP/1.1\r\nHost: a\r\nTraceparent: {parent}\r\ntracestate: a=b\r\n"
+        );
         world.send(client, format!("{head}Content-Length: 5\r\n\r\n").as_bytes());
         world.settle();
         world.send(client, b"hello");
@@ -336,16 +417,29 @@ fn requests_have_names() {
         let asked: Vec<_> = world.requests().map(|request| &request.fields).collect();
         assert_eq!(asked.len(), 3, "the first was sent again");
         assert_eq!(asked[0].all("x-request-id"), asked[1].all("x-request-id"));
-        assert_eq!((asked[0].all("traceparent"), asked[0].has("tracestate")), (asked[1].all("traceparent"), false));
-        assert_eq!((asked[2].all("traceparent"), asked[2].all("tracestate")), (vec![&*parent], vec!["a=b"]));
+        assert_eq!(
+            (asked[0].all("traceparent"), asked[0].has("tracestate")),
+            (asked[1].all("traceparent"), false)
+        );
+        assert_eq!(
+            (asked[2].all("traceparent"), asked[2].all("tracestate")),
+            (vec![&*parent], vec!["a=b"])
+        );
         for (at, fields) in [(0, asked[0]), (1, asked[2])] {
             let [id] = fields.all("x-request-id")[..] else { panic!("one identifier") };
             let trace = &fields.all("traceparent")[0][3..35];
             assert!(id.len() == 36 && id != "forged", "{id}");
-            assert_eq!(world.clients[client].replies[at].fields.all("x-id"), [format!("{id}/{trace}")]);
+            assert_eq!(
+                world.clients[client].replies[at].fields.all("x-id"),
+                [format!("{id}/{trace}")]
+            );
             assert_eq!(world.lines[at], format!("{id} {trace} 200"));
         }
-        assert!(world.lines[2].len() == 36 + 1 + 32 + 4 && world.lines[2].ends_with(" 400"), "{}", world.lines[2]);
+        assert!(
+            world.lines[2].len() == 36 + 1 + 32 + 4 && world.lines[2].ends_with(" 400"),
+            "{}",
+            world.lines[2]
+        );
         world.finish();
     }
 }
@@ -378,7 +472,9 @@ fn what_would_be_too_much_is_refused() {
 fn c6_doubtful_paths_are_refused() {
     let mut world = World::started(ruled(all_kinds()), 1, 1);
     let client = world.client();
-    for target in ["/api;v=1/x", "/api/../secret", "/apis", "/api/a%2F..%2Fb", "/api/%2", "/api%2Fx"] {
+    for target in
+        ["/api;v=1/x", "/api/../secret", "/apis", "/api/a%2F..%2Fb", "/api/%2", "/api%2Fx"]
+    {
         world.ask(client, "GET", target, "");
     }
     world.settle();
@@ -398,7 +494,9 @@ fn c6_a_line_end_that_is_put_together_is_found() {
         world.settle();
     }
     world.measure_depth();
-    world.serve(|seen| seen.complete.then(|| vec![Do::Delay(1_000), Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        seen.complete.then(|| vec![Do::Delay(1_000), Do::Answer(answer(seen.request))])
+    });
     // `%25x0d`: the escape is complete before and after.
     for n in 0..8 {
         world.ask(trusted, "GET", &format!("/a%25x0d?n=0000030{n}"), "");

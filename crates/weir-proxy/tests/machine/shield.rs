@@ -4,7 +4,8 @@
 
 use weir_proxy::engine::Unwanted;
 use weir_proxy::plan::{
-    BanPlan, ClientPlan, Entrance, LimitPlan, Network, Over, PathMatch, Plan, RequestMatch, ShieldPlan, Terms,
+    BanPlan, ClientPlan, Entrance, LimitPlan, Network, Over, PathMatch, Plan, RequestMatch,
+    ShieldPlan, Terms,
 };
 use weir_proxy::shield::by::{By, Part};
 use weir_proxy::shield::limit::Rate;
@@ -50,7 +51,11 @@ fn tally(world: &World) -> [u64; 4] {
 
 fn connect(world: &mut World) -> Result<u64, Unwanted> {
     let peer = std::net::SocketAddr::new(world.peer, 1);
-    world.nodes[0].engine.accepted(77, peer, Entrance { serves: world.serves, ..Entrance::default() })
+    world.nodes[0].engine.accepted(
+        77,
+        peer,
+        Entrance { serves: world.serves, ..Entrance::default() },
+    )
 }
 
 #[test]
@@ -64,7 +69,11 @@ fn refusals_stand_in_their_place() {
     world.settle();
     assert_eq!(world.clients[client].statuses(), [200, 200, 429, 429]);
     let again = |reply: &weir_check::Reply| reply.fields.first("Retry-After") == Some("1");
-    assert!(world.clients[client].replies[2..].iter().all(again), "{:?}", world.clients[client].replies);
+    assert!(
+        world.clients[client].replies[2..].iter().all(again),
+        "{:?}",
+        world.clients[client].replies
+    );
     assert_eq!((world.requests().count(), tally(&world)), (2, [2, 2, 0, 0]));
     world.run_for(SECOND_US);
     world.get(client, "later");
@@ -84,7 +93,11 @@ fn who_is_refused_again_and_again_has_time() {
         assert_eq!(has_time(&world), expected, "{status}");
     }
     world.run_for(SECOND_US);
-    assert_eq!((told(&mut world, client, "/v"), has_time(&world)), (200, false), "he is served again");
+    assert_eq!(
+        (told(&mut world, client, "/v"), has_time(&world)),
+        (200, false),
+        "he is served again"
+    );
     assert_eq!([(); 2].map(|()| told(&mut world, client, "/v")), [429, 429]);
     assert!(has_time(&world));
     world.reload(plan(1, 1));
@@ -104,7 +117,8 @@ fn with_gaps(limits: Vec<LimitPlan>, workers: u16) -> World {
     world.serve(|seen| {
         let is_there = !seen.request.target.starts_with("/no");
         let none = || b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec();
-        seen.complete.then(|| vec![Do::Answer(if is_there { answer(seen.request) } else { none() })])
+        seen.complete
+            .then(|| vec![Do::Answer(if is_there { answer(seen.request) } else { none() })])
     });
     world
 }
@@ -120,8 +134,18 @@ fn told(world: &mut World, client: usize, target: &str) -> u16 {
 fn answers_of_a_kind_are_counted_and_what_is_asked_next_is_refused() {
     let mut world = with_gaps(vec![guesses()], 2);
     let (one, other) = (world.client_of(0), world.client_of(1));
-    let asked = [(one, "/no"), (other, "/yes"), (one, "/yes"), (other, "/no"), (one, "/yes"), (other, "/yes")];
-    assert_eq!(asked.map(|(client, target)| told(&mut world, client, target)), [404, 200, 200, 404, 429, 429]);
+    let asked = [
+        (one, "/no"),
+        (other, "/yes"),
+        (one, "/yes"),
+        (other, "/no"),
+        (one, "/yes"),
+        (other, "/yes"),
+    ];
+    assert_eq!(
+        asked.map(|(client, target)| told(&mut world, client, target)),
+        [404, 200, 200, 404, 429, 429]
+    );
     assert_eq!((world.requests().count(), tally(&world)), (4, [2, 2, 0, 0]));
     world.run_for(SECOND_US);
     assert_eq!(told(&mut world, one, "/yes"), 200, "one more has room, and that was none");
@@ -134,7 +158,8 @@ fn answers_to_some_requests_count_and_refusals_do_not() {
     let requests = RequestMatch { methods: vec!["POST".to_owned()], ..RequestMatch::default() };
     let any = |limit: &mut LimitPlan| limit.answers = vec![Codes { first: 400, last: 599 }];
     let posts = with(with(guesses(), any), |limit| limit.requests = requests);
-    let mut world = with_gaps(vec![with(two(), |limit| limit.requests = posts.requests.clone()), posts], 1);
+    let mut world =
+        with_gaps(vec![with(two(), |limit| limit.requests = posts.requests.clone()), posts], 1);
     let client = world.client();
     assert_eq!([(); 3].map(|()| told(&mut world, client, "/no")), [404; 3], "they are no POST");
     for nonce in ["a", "b", "c", "d"] {
@@ -173,7 +198,8 @@ fn all_workers_and_connections_count_together() {
         world.get(*client, "a");
         world.settle();
     }
-    let statuses: Vec<u16> = clients.iter().flat_map(|client| world.clients[*client].statuses()).collect();
+    let statuses: Vec<u16> =
+        clients.iter().flat_map(|client| world.clients[*client].statuses()).collect();
     assert_eq!(statuses, [200, 200, 429, 429, 429, 429]);
     world.peer = "192.0.2.77".parse().expect("an address");
     let other = world.client();
@@ -214,7 +240,9 @@ fn who_does_not_stop_is_closed() {
 
 #[test]
 fn what_becomes_of_one_too_many() {
-    for (over, status) in [(Over::Status(403), Some(403)), (Over::Close, Some(429)), (Over::Reset, None)] {
+    for (over, status) in
+        [(Over::Status(403), Some(403)), (Over::Close, Some(429)), (Over::Reset, None)]
+    {
         let mut world = World::started(limited(vec![with(two(), |limit| limit.over = over)]), 1, 1);
         let client = world.client();
         for nonce in ["a", "b", "c"] {
@@ -224,7 +252,11 @@ fn what_becomes_of_one_too_many() {
         let client = &world.clients[client];
         assert_eq!(client.statuses().get(2).copied(), status, "{over:?}");
         assert_eq!(client.was_reset, over == Over::Reset, "{over:?}");
-        assert_eq!(client.replies.last().is_some_and(|reply| reply.closes), over == Over::Close, "{over:?}");
+        assert_eq!(
+            client.replies.last().is_some_and(|reply| reply.closes),
+            over == Over::Close,
+            "{over:?}"
+        );
         world.finish();
     }
 }
@@ -252,11 +284,16 @@ fn only_what_a_limit_is_for() {
         methods: vec!["POST".to_owned()],
         ..RequestMatch::default()
     };
-    let mut world = World::started(limited(vec![with(two(), |limit| limit.requests = requests)]), 1, 1);
+    let mut world =
+        World::started(limited(vec![with(two(), |limit| limit.requests = requests)]), 1, 1);
     let client = world.client();
-    for (method, target) in
-        [("GET", "/login"), ("POST", "/login?a"), ("POST", "/x/..//log%69n"), ("POST", "/login"), ("POST", "/other")]
-    {
+    for (method, target) in [
+        ("GET", "/login"),
+        ("POST", "/login?a"),
+        ("POST", "/x/..//log%69n"),
+        ("POST", "/login"),
+        ("POST", "/other"),
+    ] {
         world.ask(client, method, target, "Content-Length: 0\r\n");
         world.settle();
     }
@@ -311,7 +348,15 @@ fn who_says_the_same_is_counted_together() {
         let first = world.client();
         world.peer = "192.0.2.77".parse().expect("an address");
         let second = world.client();
-        let asked = [(first, "1"), (second, "1"), (first, "1"), (first, "2"), (second, ""), (second, ""), (second, "")];
+        let asked = [
+            (first, "1"),
+            (second, "1"),
+            (first, "1"),
+            (first, "2"),
+            (second, ""),
+            (second, ""),
+            (second, ""),
+        ];
         let told = asked.map(|(client, key)| {
             let fields = if key.is_empty() { String::new() } else { format!("X-Key: {key}\r\n") };
             told_for(&mut world, client, "/v", &fields)
@@ -343,11 +388,14 @@ fn what_counts_by_values() {
     let ban = BanPlan { offences: Rate::new(1, SECOND_US, 1, false), ..BanPlan::default() };
     plan.shield.as_mut().expect("limits").ban = Some(ban);
     let mut world = World::started(Plan { shield: plan.shield, ..self::plan(1, 2) }, 1, 1);
-    world.serve(|seen| (!seen.request.target.contains("slow")).then(|| vec![Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        (!seen.request.target.contains("slow")).then(|| vec![Do::Answer(answer(seen.request))])
+    });
     let (first, second) = (world.client(), world.client());
     world.ask(first, "GET", "/slow?user=a", "");
     world.settle();
-    let told = ["a", "b", "a", "a"].map(|user| told_for(&mut world, second, &format!("/?user={user}"), ""));
+    let told = ["a", "b", "a", "a"]
+        .map(|user| told_for(&mut world, second, &format!("/?user={user}"), ""));
     assert_eq!((told, open(&world)), ([429, 200, 429, 429], 1));
     assert!(world.nodes[0].engine.take_offence().is_none());
     world.reset(first);
@@ -376,8 +424,11 @@ fn connections_that_are_open() {
 
 #[test]
 fn connections_that_come_too_fast() {
-    let connects = with(LimitPlan::new("c", Terms::Connections(per_second(1, 2))), |limit| limit.over = Over::Close);
-    let mut world = World::started(limited(vec![LimitPlan::new("open", Terms::Open(9)), connects]), 1, 1);
+    let connects = with(LimitPlan::new("c", Terms::Connections(per_second(1, 2))), |limit| {
+        limit.over = Over::Close
+    });
+    let mut world =
+        World::started(limited(vec![LimitPlan::new("open", Terms::Open(9)), connects]), 1, 1);
     world.client();
     world.client();
     assert_eq!(connect(&mut world), Err(Unwanted::Close));
@@ -390,8 +441,11 @@ fn connections_that_come_too_fast() {
 #[test]
 fn requests_in_progress() {
     let at_once = LimitPlan::new("at-once", Terms::InProgress(1));
-    let mut world = World::started(Plan { shield: limited(vec![at_once]).shield, ..plan(1, 2) }, 1, 1);
-    world.serve(|seen| (!seen.request.target.contains("slow")).then(|| vec![Do::Answer(answer(seen.request))]));
+    let mut world =
+        World::started(Plan { shield: limited(vec![at_once]).shield, ..plan(1, 2) }, 1, 1);
+    world.serve(|seen| {
+        (!seen.request.target.contains("slow")).then(|| vec![Do::Answer(answer(seen.request))])
+    });
     let (first, second) = (world.client(), world.client());
     world.get(first, "slow");
     world.settle();
@@ -419,7 +473,8 @@ fn manners_of_connections_that_have_ended() {
         world.run_for(2 * ClientPlan::default().head_timeout_us);
     }
     let hourly = Rate::new(1, 3600 * SECOND_US, 2, false);
-    let cases = [(Terms::Glitches(hourly), raw as fn(&mut World, usize)), (Terms::Timeouts(hourly), slow)];
+    let cases =
+        [(Terms::Glitches(hourly), raw as fn(&mut World, usize)), (Terms::Timeouts(hourly), slow)];
     for (terms, misbehave) in cases {
         let mut world = World::started(limited(vec![LimitPlan::new("manners", terms)]), 1, 1);
         for count in 1..=2 {
@@ -433,7 +488,11 @@ fn manners_of_connections_that_have_ended() {
             }
             assert_eq!(tally(&world), [count, 0, 0, 0], "{terms:?}");
         }
-        assert_eq!((connect(&mut world), tally(&world)), (Err(Unwanted::Reset), [2, 1, 0, 0]), "{terms:?}");
+        assert_eq!(
+            (connect(&mut world), tally(&world)),
+            (Err(Unwanted::Reset), [2, 1, 0, 0]),
+            "{terms:?}"
+        );
         world.peer = "192.0.2.99".parse().expect("an address");
         world.client();
         world.finish();
@@ -445,7 +504,8 @@ fn manners_of_connections_that_have_ended() {
 #[test]
 fn behind_a_trusted_proxy() {
     let trusted = |address: std::net::IpAddr| Network { address, prefix_bits: 32 };
-    let limits = vec![LimitPlan::new("open", Terms::Open(1)), with(two(), |limit| limit.over = Over::Reset)];
+    let limits =
+        vec![LimitPlan::new("open", Terms::Open(1)), with(two(), |limit| limit.over = Over::Reset)];
     let plan = Plan {
         client: ClientPlan {
             trusted_proxies: vec![trusted("192.0.2.1".parse().expect("an address"))],
@@ -461,14 +521,21 @@ fn behind_a_trusted_proxy() {
         world.ask(clients[number % 3], "GET", "/v", "X-Forwarded-For: 198.51.100.1\r\n");
         world.settle();
     }
-    assert!(clients.iter().all(|client| !world.clients[*client].deferred), "who speaks for others is not kept waiting");
+    assert!(
+        clients.iter().all(|client| !world.clients[*client].deferred),
+        "who speaks for others is not kept waiting"
+    );
     world.ask(clients[0], "GET", "/v", "X-Forwarded-For: 198.51.100.2\r\n");
     (0..5).for_each(|_| world.ask(clients[1], "GET", "/v", ""));
     world.settle();
     let statuses = clients.map(|client| world.clients[client].statuses());
     assert_eq!(
         statuses,
-        [vec![200, 429, 429, 429, 200], vec![200, 429, 429, 429, 200, 200, 200, 200, 200], vec![429; 4]]
+        [
+            vec![200, 429, 429, 429, 200],
+            vec![200, 429, 429, 429, 200, 200, 200, 200, 200],
+            vec![429; 4]
+        ]
     );
     assert!(clients.iter().all(|client| !world.clients[*client].closed));
     world.finish();
@@ -506,7 +573,10 @@ fn a_reload_keeps_what_was_counted() {
     world.get(client, "c");
     world.get(other, "d");
     world.settle();
-    assert_eq!((world.clients[client].statuses()[4], world.clients[other].statuses()), (200, vec![200]));
+    assert_eq!(
+        (world.clients[client].statuses()[4], world.clients[other].statuses()),
+        (200, vec![200])
+    );
     // New limits know nothing of earlier clients.
     world.reload(limited(limits()));
     world.get(client, "e");
@@ -540,14 +610,20 @@ fn a_full_table_opens_no_limit_by_value() {
         let client = world.client();
         for number in 0..1100 {
             for _ in 0..3 {
-                ask_as(&mut world, client, &format!("u{number}"), if passed == 404 { "/no" } else { "/v" });
+                ask_as(
+                    &mut world,
+                    client,
+                    &format!("u{number}"),
+                    if passed == 404 { "/no" } else { "/v" },
+                );
             }
         }
         let shared = || shield(&world).limits[0].tally.get(Outcome::Shared);
         assert!(shared() > 1000, "{}", shared());
         for user in ["alice", "bob", "eve"] {
             let target = if passed == 404 { "/no" } else { "/v" };
-            let told: Vec<u16> = (0..30).map(|_| ask_as(&mut world, client, user, target)).collect();
+            let told: Vec<u16> =
+                (0..30).map(|_| ask_as(&mut world, client, user, target)).collect();
             let passes = told.iter().filter(|status| **status == passed).count();
             assert!(passes <= 5, "{user}: {passes} of 30");
         }
@@ -560,7 +636,11 @@ fn a_full_table_opens_no_limit_by_value() {
 #[test]
 fn who_fills_the_table_is_not_forgiven() {
     let rate = Rate::new(1, 60 * SECOND_US, 5, false);
-    let mut world = World::started(limited(vec![by_user(LimitPlan::new("login", Terms::Requests(rate)))]), 1, 1);
+    let mut world = World::started(
+        limited(vec![by_user(LimitPlan::new("login", Terms::Requests(rate)))]),
+        1,
+        1,
+    );
     let client = world.client();
     let mut passes = 0;
     for round in 0..30 {
@@ -593,7 +673,9 @@ fn what_is_in_progress_is_counted_without_room() {
         world.ask(*client, "GET", "/v", "X-User: alice\r\n");
     }
     world.settle();
-    let refused = |world: &World| clients.iter().filter(|client| world.clients[**client].statuses() == [429]).count();
+    let refused = |world: &World| {
+        clients.iter().filter(|client| world.clients[**client].statuses() == [429]).count()
+    };
     assert_eq!((refused(&world), open(&world)), (2, 2));
     clients.iter().for_each(|client| world.reset(*client));
     world.run_for(SECOND_US);

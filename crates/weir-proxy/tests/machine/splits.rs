@@ -13,7 +13,10 @@ const CORPUS: [(&str, bool); 9] = [
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;a=\"b\"\r\n world\r\n0\r\nX-T: u\r\n\r\n",
         false,
     ),
-    ("HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 102 P\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", false),
+    (
+        "HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 102 P\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+        false,
+    ),
     ("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 100\r\n\r\n", false),
     ("HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 3\r\n\r\nno!", false),
     ("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nold", false),
@@ -37,14 +40,25 @@ fn seen(segments: &[&[u8]], fin: bool) -> (Vec<Reply>, Option<End>, Vec<(u64, u6
     script.extend(fin.then_some(Do::Fin));
     script.push(Do::Silence);
     let mut first = true;
-    world.serve(move |_| if std::mem::take(&mut first) { Some(script.clone()) } else { Some(vec![Do::Silence]) });
+    world.serve(move |_| {
+        if std::mem::take(&mut first) { Some(script.clone()) } else { Some(vec![Do::Silence]) }
+    });
     let client = world.client();
     // Not to be repeated, so that a cut shows.
-    world.ask(client, "POST", "/", "If-None-Match: \"x\"\r\nTE: trailers\r\nConnection: TE\r\nContent-Length: 0\r\n");
+    world.ask(
+        client,
+        "POST",
+        "/",
+        "If-None-Match: \"x\"\r\nTE: trailers\r\nConnection: TE\r\nContent-Length: 0\r\n",
+    );
     world.run_for(10_000);
     let doubts = world.count(|counters| counters.demotions.get());
     let state = &world.clients[client];
-    let result = (state.replies.clone(), state.end.clone(), vec![(doubts, u64::from(world.conns[0].closed))]);
+    let result = (
+        state.replies.clone(),
+        state.end.clone(),
+        vec![(doubts, u64::from(world.conns[0].closed))],
+    );
     world.finish();
     result
 }
@@ -68,8 +82,8 @@ fn every_truncation_of_replies() {
     for (text, fin) in CORPUS {
         let bytes = text.as_bytes();
         for at in 0..bytes.len() {
-            let head_done =
-                bytes[..at].windows(4).any(|window| window == b"\r\n\r\n") && !text.starts_with("HTTP/1.1 103");
+            let head_done = bytes[..at].windows(4).any(|window| window == b"\r\n\r\n")
+                && !text.starts_with("HTTP/1.1 103");
             if fin && head_done {
                 continue;
             }
@@ -79,9 +93,15 @@ fn every_truncation_of_replies() {
                 true if !replies.is_empty() => {
                     assert!(replies[0].status == 304 || replies[0].status == 502, "{text} at {at}")
                 }
-                true => assert!(matches!(end, Some(End::Truncated(_))), "{text} cut at {at}: {end:?}"),
+                true => {
+                    assert!(matches!(end, Some(End::Truncated(_))), "{text} cut at {at}: {end:?}")
+                }
                 false => {
-                    assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [502], "{text} at {at}")
+                    assert_eq!(
+                        replies.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+                        [502],
+                        "{text} at {at}"
+                    )
                 }
             }
         }

@@ -97,7 +97,10 @@ fn the_rest_is_taken_in_for_who_waits_behind() {
         assert_eq!(world.count(|counters| counters.set_aside.get()), 0);
         world.stall(slow, false);
         world.settle();
-        assert_eq!((world.clients[slow].replies[0].body.length, absorbed_bytes(&world)), (MIDDLING as u64, 0));
+        assert_eq!(
+            (world.clients[slow].replies[0].body.length, absorbed_bytes(&world)),
+            (MIDDLING as u64, 0)
+        );
         assert_eq!(world.open_conns().len(), 1);
         world.finish();
     }
@@ -126,11 +129,15 @@ fn what_is_large_is_not_taken_in() {
 /// delivery, on reset, and when their connection is lost.
 #[test]
 fn all_streams_of_a_client_have_one_budget() {
-    for (workers, end) in [(1, "delivered"), (2, "delivered"), (1, "reset"), (2, "reset"), (1, "lost"), (2, "lost")] {
+    for (workers, end) in
+        [(1, "delivered"), (2, "delivered"), (1, "reset"), (2, "reset"), (1, "lost"), (2, "lost")]
+    {
         let mut world = warm(workers, |_| {});
         let slow = world.http2_client(usize::from(workers) - 1, 0);
         let streams: Vec<u32> = (0..12).map(|n| 1 + 2 * n).collect();
-        streams.iter().for_each(|stream| world.open(slow, *stream, &format!("/middling?n=a{stream:07}")));
+        streams
+            .iter()
+            .for_each(|stream| world.open(slow, *stream, &format!("/middling?n=a{stream:07}")));
         for n in 0..30 {
             let other = world.client();
             world.get(other, &format!("b{n:07}"));
@@ -190,14 +197,20 @@ fn h4_who_has_enough_aside_waits_for_itself() {
         let mut world = warm(workers, |_| {});
         let slow = world.http2_client(usize::from(workers) - 1, 0);
         let streams: Vec<u32> = (0..30).map(|n| 1 + 2 * n).collect();
-        streams.iter().for_each(|stream| world.open(slow, *stream, &format!("/large?n=a{stream:07}")));
+        streams
+            .iter()
+            .for_each(|stream| world.open(slow, *stream, &format!("/large?n=a{stream:07}")));
         for n in 0..40 {
             let other = world.client();
             world.get(other, &format!("b{n:07}"));
             // A tenth of a second for each ASIDES streams of a client, once.
             world.run_for(if n == 0 { 300_000 } else { 200_000 });
             check_honest(&format!("b{n:07}"), &world.clients[other].replies[0]).unwrap();
-            assert!(world.open_conns().len() <= ASIDES + 2, "{} connections", world.open_conns().len());
+            assert!(
+                world.open_conns().len() <= ASIDES + 2,
+                "{} connections",
+                world.open_conns().len()
+            );
         }
         assert_eq!(
             (world.streams_reset(slow, CANCEL), waiting(&world)),
@@ -227,7 +240,9 @@ fn what_waits_for_its_own_client_has_an_end() {
         let mut world = warm(1, |plan| plan.upstreams[0].forward_timeout_us = 20_000_000);
         let slow = world.http2_client(0, 0);
         let streams: Vec<u32> = (0..30).map(|n| 1 + 2 * n).collect();
-        streams.iter().for_each(|stream| world.open(slow, *stream, &format!("/large?n=a{stream:07}")));
+        streams
+            .iter()
+            .for_each(|stream| world.open(slow, *stream, &format!("/large?n=a{stream:07}")));
         for n in 0..30 {
             let other = world.client();
             world.get(other, &format!("b{n:07}"));
@@ -246,7 +261,11 @@ fn what_waits_for_its_own_client_has_an_end() {
         }
         world.run_for(5_000_000);
         let late = world.lines.iter().filter(|line| line.starts_with("504")).count();
-        assert_eq!(late, if end == "forward-timeout" { streams.len() - ASIDES } else { 0 }, "{end}");
+        assert_eq!(
+            late,
+            if end == "forward-timeout" { streams.len() - ASIDES } else { 0 },
+            "{end}"
+        );
         world.finish();
     }
 }
@@ -258,14 +277,19 @@ fn what_waits_for_its_own_client_has_an_end() {
 fn many_clients_that_stand_still_have_few_aside_each() {
     for workers in [1, 2] {
         let mut world = warm(workers, |_| {});
-        let slow: Vec<usize> = (0..8).map(|n| world.http2_client(n % usize::from(workers), 0)).collect();
+        let slow: Vec<usize> =
+            (0..8).map(|n| world.http2_client(n % usize::from(workers), 0)).collect();
         let mut opened = vec![0; slow.len()];
         for round in 0..40 {
             for (client, opened) in slow.iter().zip(&mut opened) {
                 // As many as it may have: a reset one is requested again.
                 let gone = world.streams_reset(*client, CANCEL).len();
                 while *opened - gone < 20 {
-                    world.open(*client, 1 + 2 * *opened as u32, &format!("/large?n=a{client:03}{opened:04}"));
+                    world.open(
+                        *client,
+                        1 + 2 * *opened as u32,
+                        &format!("/large?n=a{client:03}{opened:04}"),
+                    );
                     *opened += 1;
                 }
             }
@@ -280,9 +304,13 @@ fn many_clients_that_stand_still_have_few_aside_each() {
             world.run_for(200_000);
             check_honest(&format!("b{round:07}"), &world.clients[other].replies[0]).unwrap();
         }
-        let (open, stalled) = (world.open_conns().len(), world.count(|counters| counters.stalled.get()));
+        let (open, stalled) =
+            (world.open_conns().len(), world.count(|counters| counters.stalled.get()));
         // 64 aside in all before that starts.
-        assert!(open <= 64 + 2 * slow.len() + 4 && stalled > 0, "{open} connections, {stalled} reset");
+        assert!(
+            open <= 64 + 2 * slow.len() + 4 && stalled > 0,
+            "{open} connections, {stalled} reset"
+        );
         assert_eq!(asked(&world, "/large"), before, "{workers} workers: it goes on");
         world.finish();
     }
@@ -366,7 +394,9 @@ fn what_is_reset_in_a_line_is_never_asked() {
         // More rounds than the line is long, and fewer than a client may reset.
         for round in 0..3 {
             let streams = (0..30).map(|n| 1 + 2 * (30 * round + n));
-            streams.clone().for_each(|stream| world.open(slow, stream, &format!("/never?n=a{stream:07}")));
+            streams
+                .clone()
+                .for_each(|stream| world.open(slow, stream, &format!("/never?n=a{stream:07}")));
             world.settle();
             assert!(world.count(|counters| counters.queue_waiting.get()) > 0);
             streams.clone().for_each(|stream| world.reset_stream(slow, stream));
@@ -378,7 +408,11 @@ fn what_is_reset_in_a_line_is_never_asked() {
         world.get(other, "b0000001");
         world.run_for(60_000_000);
         check_honest("b0000001", &world.clients[other].replies[0]).unwrap();
-        assert_eq!(asked(&world, "/never"), on_connection, "what was given up is asked of a server");
+        assert_eq!(
+            asked(&world, "/never"),
+            on_connection,
+            "what was given up is asked of a server"
+        );
         assert_eq!(world.count(|counters| counters.searches.get()), 0);
         world.finish();
     }

@@ -42,8 +42,10 @@ fn trusted() -> World {
 #[test]
 fn answers_by_server_and_status() {
     let mut world = World::started(plan(2, 1), 1, 1);
-    let reply = |status: &str| format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").into_bytes();
-    world.servers[0].serve = Box::new(move |_| Some(vec![Do::Bytes(reply("103")), Do::Answer(reply("404"))]));
+    let reply =
+        |status: &str| format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").into_bytes();
+    world.servers[0].serve =
+        Box::new(move |_| Some(vec![Do::Bytes(reply("103")), Do::Answer(reply("404"))]));
     world.servers[1].serve = Box::new(move |_| Some(vec![Do::Answer(reply("200"))]));
     let client = world.client();
     for n in 0..10 {
@@ -52,7 +54,11 @@ fn answers_by_server_and_status() {
     }
     let statuses = |server: usize| {
         let stats = &world.nodes[0].stats()[server];
-        (stats.statuses.iter().collect::<Vec<_>>(), stats.requests.get(), stats.latency.snapshot().count())
+        (
+            stats.statuses.iter().collect::<Vec<_>>(),
+            stats.requests.get(),
+            stats.latency.snapshot().count(),
+        )
     };
     assert_eq!(statuses(0), (vec![(404, 5)], 5, 5), "interim answers don't count");
     assert_eq!(statuses(1), (vec![(200, 5)], 5, 5));
@@ -66,7 +72,8 @@ fn response_time() {
     let mut tries = 0;
     world.serve(move |seen| {
         tries += 1;
-        let wait = if tries == 1 { vec![Do::Delay(30_000), Do::Rst] } else { vec![Do::Delay(5_000)] };
+        let wait =
+            if tries == 1 { vec![Do::Delay(30_000), Do::Rst] } else { vec![Do::Delay(5_000)] };
         Some([wait, vec![Do::Answer(answer(seen.request))]].concat())
     });
     let client = world.client();
@@ -93,11 +100,17 @@ fn a_busy_connection() {
     world.settle();
     let busy = only(&world);
     assert_eq!((busy.state, busy.in_flight, busy.queued), (ConnectionState::Busy, 1, 4));
-    assert_eq!((busy.answers, busy.closes, busy.closed_why), (u64::from(CLEAN_ANSWERS_MIN), 0, None));
+    assert_eq!(
+        (busy.answers, busy.closes, busy.closed_why),
+        (u64::from(CLEAN_ANSWERS_MIN), 0, None)
+    );
     (5..12).for_each(|n| world.get(client, &format!("aaaa{n:04}")));
     world.settle();
     let server = report(&world, 0);
-    assert_eq!((states(&server), server.unanswered, server.waiting), (vec![ConnectionState::Full], 8, 4));
+    assert_eq!(
+        (states(&server), server.unanswered, server.waiting),
+        (vec![ConnectionState::Full], 8, 4)
+    );
     assert_eq!((server.depth, server.ready, server.capacity), (8, 1, 1000));
     world.finish();
 }
@@ -141,7 +154,8 @@ fn after_a_loss() {
     let conn = world.open_conns()[0];
     world.say(conn, Do::Rst);
     world.settle();
-    world.servers[0].serve = Box::new(|seen| Some(vec![Do::Delay(50_000), Do::Answer(answer(seen.request))]));
+    world.servers[0].serve =
+        Box::new(|seen| Some(vec![Do::Delay(50_000), Do::Answer(answer(seen.request))]));
     let client = world.client();
     world.run_for(10_000);
     let fresh = only(&world);
@@ -181,12 +195,19 @@ fn a_server_that_is_down() {
 #[test]
 fn a_doubt_counts_once() {
     let mut world = World::started(plan(1, 2), 2, 1);
-    world.serve(|_| Some(vec![Do::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n".to_vec())]));
+    world
+        .serve(|_| Some(vec![Do::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n".to_vec())]));
     let client = world.client();
     world.get(client, "00000001");
     world.settle();
     assert_eq!(world.count_of(0, |server| server.doubts[Doubt::InvalidLength as usize].get()), 1);
-    assert_eq!((world.count(|all| all.demotions.get()), world.count_of(0, |server| server.demotions.get())), (1, 1));
+    assert_eq!(
+        (
+            world.count(|all| all.demotions.get()),
+            world.count_of(0, |server| server.demotions.get())
+        ),
+        (1, 1)
+    );
     for node in 0..2 {
         let server = report(&world, node);
         assert!(matches!(server.trust, TrustState::Penalty { .. }), "worker {node}");
@@ -200,7 +221,8 @@ fn a_doubt_counts_once() {
 #[test]
 fn tunnels_leave_the_pool() {
     let mut world = World::simple(1);
-    let switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n".to_vec();
+    let switch =
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n".to_vec();
     world.serve(move |_| Some(vec![Do::Switch(switch.clone())]));
     let client = world.client();
     world.ask(client, "GET", "/v?n=00000001", "Connection: upgrade\r\nUpgrade: x\r\n");
@@ -208,8 +230,18 @@ fn tunnels_leave_the_pool() {
     let server = report(&world, 0);
     assert_eq!((server.tunnels, server.ready, server.unanswered), (1, 1, 0));
     let fresh = &server.connections[0];
-    assert_eq!((fresh.state, fresh.closes, fresh.closed_why), (ConnectionState::Idle, 1, Some(UpstreamEnd::Upgraded)));
-    assert_eq!(world.count_of(0, |server| server.statuses.iter().map(|(status, _)| u64::from(status)).sum()), 101);
+    assert_eq!(
+        (fresh.state, fresh.closes, fresh.closed_why),
+        (ConnectionState::Idle, 1, Some(UpstreamEnd::Upgraded))
+    );
+    assert_eq!(
+        world.count_of(0, |server| server
+            .statuses
+            .iter()
+            .map(|(status, _)| u64::from(status))
+            .sum()),
+        101
+    );
     world.finish();
 }
 
@@ -229,7 +261,10 @@ fn orders_are_reported() {
     assert_eq!(parked.retry_us, 0);
     world.order(0, Order::Enable);
     world.settle();
-    assert_eq!((report(&world, 0).standing, only(&world).state), (State::Active, ConnectionState::Probation));
+    assert_eq!(
+        (report(&world, 0).standing, only(&world).state),
+        (State::Active, ConnectionState::Probation)
+    );
     world.finish();
 }
 
@@ -239,9 +274,12 @@ fn connections_are_numbered() {
     for workers in 1..=3 {
         let world = World::started(plan(3, 5), workers, 1);
         for server in 0..3 {
-            let reports = world.nodes.iter().map(|node| node.engine.report().servers.remove(server));
-            let mut numbers: Vec<u32> =
-                reports.flat_map(|server| server.connections).map(|connection| connection.number).collect();
+            let reports =
+                world.nodes.iter().map(|node| node.engine.report().servers.remove(server));
+            let mut numbers: Vec<u32> = reports
+                .flat_map(|server| server.connections)
+                .map(|connection| connection.number)
+                .collect();
             numbers.sort_unstable();
             assert_eq!(numbers, [0, 1, 2, 3, 4], "server {server} of {workers} workers");
         }

@@ -14,7 +14,8 @@ use crate::world::{Do, World, answer, honest, plan};
 const PLAYS: usize = 200;
 
 /// A whole response for no request.
-pub const FORGED: &[u8] = b"HTTP/1.1 200 OK\r\nX-Nonce: SURPLUS\r\nContent-Length: 7\r\n\r\nSURPLUS";
+pub const FORGED: &[u8] =
+    b"HTTP/1.1 200 OK\r\nX-Nonce: SURPLUS\r\nContent-Length: 7\r\n\r\nSURPLUS";
 const HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </forged>\r\n\r\n";
 
 fn deep(connections: u32) -> Plan {
@@ -52,7 +53,8 @@ pub fn are_unharmed(world: &mut World, victims: &[usize]) {
         let client = &world.clients[*victim];
         assert_eq!(client.replies.len(), 1, "victim {n}");
         assert!(client.interim().is_empty() && client.current().is_none(), "victim {n} has more");
-        check_honest(&format!("v{n:07}"), &client.replies[0]).unwrap_or_else(|fault| panic!("victim {n}: {fault}"));
+        check_honest(&format!("v{n:07}"), &client.replies[0])
+            .unwrap_or_else(|fault| panic!("victim {n}: {fault}"));
         world.reset(*victim);
     }
     world.settle();
@@ -90,7 +92,11 @@ fn the_last_of_a_batch() {
         let behind = world.client();
         world.get(behind, "behind00");
         world.run_for(69_000);
-        assert_eq!((world.conns[conn].requests.len(), world.clients[asker].replies.len()), (count, 0), "{target}");
+        assert_eq!(
+            (world.conns[conn].requests.len(), world.clients[asker].replies.len()),
+            (count, 0),
+            "{target}"
+        );
         world.run_for(1_001);
         assert_eq!(world.clients[asker].replies.len(), 1);
         check_honest("behind00", &world.clients[behind].replies[0]).unwrap();
@@ -107,7 +113,9 @@ fn split_answers_reach_nobody() {
         for (method, target, fields) in LASTS {
             trusted(&mut world);
             world.serve(|seen| match seen.request.nonce() {
-                "trigger0" => Some(vec![Do::Answer([answer(seen.request), FORGED.to_vec()].concat())]),
+                "trigger0" => {
+                    Some(vec![Do::Answer([answer(seen.request), FORGED.to_vec()].concat())])
+                }
                 _ => Some(vec![Do::Delay(100), Do::Answer(answer(seen.request))]),
             });
             let before = victims(&mut world, play % 5);
@@ -164,7 +172,11 @@ fn late_hints_reach_nobody() {
         off.upstreams[0].pipeline = PipelineMode::Off;
         let mut world = World::started(off, 1, 1);
         world.serve(|seen| match seen.request.nonce() {
-            "behind00" => Some(vec![Do::Delay(100), Do::Bytes(HINTS.to_vec()), Do::Answer(answer(seen.request))]),
+            "behind00" => Some(vec![
+                Do::Delay(100),
+                Do::Bytes(HINTS.to_vec()),
+                Do::Answer(answer(seen.request)),
+            ]),
             _ => honest(seen),
         });
         let (first, next) = (world.client(), world.client());
@@ -188,7 +200,9 @@ fn own_hints_pass_at_once() {
         let mut plan = plan(1, 1);
         plan.upstreams[0].pipeline = mode;
         let mut world = World::started(plan, 1, 1);
-        world.serve(|seen| Some(vec![Do::Delay(100), Do::Bytes(HINTS.to_vec()), Do::Answer(answer(seen.request))]));
+        world.serve(|seen| {
+            Some(vec![Do::Delay(100), Do::Bytes(HINTS.to_vec()), Do::Answer(answer(seen.request))])
+        });
         let (client, other) = (world.client(), world.client());
         let mut ask = |asker: usize, passes: bool| {
             world.get(asker, "own00000");
@@ -216,7 +230,9 @@ fn own_hints_pass_at_once() {
     // One behind the other on a connection.
     let mut world = World::started(deep(1), 1, 1);
     trusted(&mut world);
-    world.serve(|seen| Some(vec![Do::Delay(100), Do::Bytes(HINTS.to_vec()), Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        Some(vec![Do::Delay(100), Do::Bytes(HINTS.to_vec()), Do::Answer(answer(seen.request))])
+    });
     let client = world.client();
     ["own00000", "own00001", "own00002"].iter().for_each(|nonce| world.get(client, nonce));
     world.run_for(10_000);
@@ -262,7 +278,8 @@ fn a_reset_within_an_answer_ends_depth() {
             if std::mem::replace(&mut broken, true) {
                 return honest(seen);
             }
-            let part = b"HTTP/1.1 200 OK\r\nX-Nonce: v0000000\r\nContent-Length: 15\r\n\r\nansw".to_vec();
+            let part =
+                b"HTTP/1.1 200 OK\r\nX-Nonce: v0000000\r\nContent-Length: 15\r\n\r\nansw".to_vec();
             Some(vec![Do::Bytes(part), Do::Delay(1000), Do::Rst])
         });
         let clients = victims(&mut world, count);
@@ -283,7 +300,13 @@ fn a_reset_within_an_answer_ends_depth() {
 /// Returns how many of the responses that this many clients got belonged to others; each client
 /// sends again when it is answered. The bytes after the response to each `one_in`th request come
 /// `late_us` later.
-fn wrong_answers(plan: Plan, clients: usize, post: bool, late_us: u64, more: &'static [u8]) -> usize {
+fn wrong_answers(
+    plan: Plan,
+    clients: usize,
+    post: bool,
+    late_us: u64,
+    more: &'static [u8],
+) -> usize {
     let mut world = World::started(plan, 1, 7);
     world.serve(move |seen| {
         if !seen.complete {
@@ -291,7 +314,11 @@ fn wrong_answers(plan: Plan, clients: usize, post: bool, late_us: u64, more: &'s
         }
         let mut script = vec![Do::Delay(300), Do::Answer(answer(seen.request))];
         if seen.request.nonce().starts_with('t') {
-            script.extend([Do::Delay(late_us), Do::Bytes(more.to_vec())].into_iter().skip(usize::from(late_us == 0)));
+            script.extend(
+                [Do::Delay(late_us), Do::Bytes(more.to_vec())]
+                    .into_iter()
+                    .skip(usize::from(late_us == 0)),
+            );
         }
         Some(script)
     });
@@ -344,13 +371,18 @@ fn one_at_a_time_finds_what_is_too_many() {
     let second: &'static [u8] = honest_answer("SURPLUS0").leak();
     for post in [false, true] {
         for (late_us, most) in [(0, 0), (100, 32), (500, 32)] {
-            for (name, make) in [("off", &off as &dyn Fn(u32) -> Plan), ("shared", &shared), ("share", &share)] {
+            for (name, make) in
+                [("off", &off as &dyn Fn(u32) -> Plan), ("shared", &shared), ("share", &share)]
+            {
                 let spare = wrong_answers(make(8), 3, post, late_us, second);
                 assert_eq!(spare, 0, "{name}, post {post}, {late_us} us, connections to spare");
                 let mut more = make(32);
                 more.upstreams[0].servers[0].connections_min = 1;
                 let on_demand = wrong_answers(more, 6, post, late_us, second);
-                assert_eq!(on_demand, 0, "{name}, post {post}, {late_us} us, connections on demand");
+                assert_eq!(
+                    on_demand, 0,
+                    "{name}, post {post}, {late_us} us, connections on demand"
+                );
                 let busy = wrong_answers(make(2), 6, post, late_us, second);
                 assert!(busy <= most, "{name}, post {post}, {late_us} us, all busy: {busy}");
             }

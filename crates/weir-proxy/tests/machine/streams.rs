@@ -32,8 +32,17 @@ impl Streams {
         let number = world.client_of_http2(0);
         let mut judge = StrictStreams::new();
         judge.set(None);
-        world.send(number, &[&PREFACE[..], &frame(SETTINGS, 0, 0, &[]), &frame(SETTINGS, ACK, 0, &[])].concat());
-        let mut client = Streams { number, judge, next: 1, windows: BTreeMap::from([(0, 65_535)]), seen: Vec::new() };
+        world.send(
+            number,
+            &[&PREFACE[..], &frame(SETTINGS, 0, 0, &[]), &frame(SETTINGS, ACK, 0, &[])].concat(),
+        );
+        let mut client = Streams {
+            number,
+            judge,
+            next: 1,
+            windows: BTreeMap::from([(0, 65_535)]),
+            seen: Vec::new(),
+        };
         client.settle(world);
         client
     }
@@ -80,7 +89,9 @@ impl Streams {
         for piece in vec![b'x'; bytes].chunks(FRAME) {
             world.send(self.number, &frame(DATA, 0, stream, piece));
         }
-        [0, stream].iter().for_each(|id| *self.windows.get_mut(id).expect("a window") -= bytes as i64);
+        [0, stream]
+            .iter()
+            .for_each(|id| *self.windows.get_mut(id).expect("a window") -= bytes as i64);
         true
     }
 
@@ -158,7 +169,8 @@ fn a_body_that_has_to_wait_keeps_its_window() {
     }
     assert!(sent < 500_000, "{sent} bytes");
     assert_eq!(client.windows[&stuck], 0);
-    let credit = |seen: &Seen| matches!(seen, Seen::Credit(0, bytes) if i64::from(*bytes) == WINDOW);
+    let credit =
+        |seen: &Seen| matches!(seen, Seen::Credit(0, bytes) if i64::from(*bytes) == WINDOW);
     assert!(!client.seen.iter().any(credit), "{:?}", client.seen);
     client.reset(&mut world, stuck);
     world.servers[0].deaf = false;
@@ -196,7 +208,9 @@ fn the_patience_is_with_one_frame() {
         world.run_for(patience_us / 2);
         client.settle(&mut world);
     }
-    let answers = |client: &Streams| client.seen.iter().filter(|seen| matches!(seen, Seen::Reply(..))).count();
+    let answers = |client: &Streams| {
+        client.seen.iter().filter(|seen| matches!(seen, Seen::Reply(..))).count()
+    };
     assert_eq!(answers(&client), 19);
     assert!(!client.seen.iter().any(|seen| matches!(seen, Seen::Goaway(..))));
     // Byte by byte it is the same frame.
@@ -225,7 +239,10 @@ fn who_opens_windows_and_reads_nothing_has_little_kept() {
     // All windows as large as they can be.
     let credit = 0x7fff_ffffu32 - 65_535;
     let settings = frame(SETTINGS, 0, 0, &[&[0, 4][..], &0x7fff_ffffu32.to_be_bytes()].concat());
-    world.send(client.number, &[settings, frame(WINDOW_UPDATE, 0, 0, &credit.to_be_bytes())].concat());
+    world.send(
+        client.number,
+        &[settings, frame(WINDOW_UPDATE, 0, 0, &credit.to_be_bytes())].concat(),
+    );
     client.judge.set(Some(0x7fff_ffff));
     client.judge.credit(0, credit);
     client.settle(&mut world);
@@ -252,7 +269,11 @@ fn requests_to_where_a_client_has_connected_to_are_for_http_1() {
     world.send(client.number, &bytes);
     client.settle(&mut world);
     // RFC 9113 §7, HTTP_1_1_REQUIRED.
-    assert!(client.seen.iter().any(|seen| matches!(seen, Seen::Reset(of, 0xd) if *of == stream)), "{:?}", client.seen);
+    assert!(
+        client.seen.iter().any(|seen| matches!(seen, Seen::Reset(of, 0xd) if *of == stream)),
+        "{:?}",
+        client.seen
+    );
     assert!(world.connects.is_empty());
     world.reset(client.number);
     world.finish();

@@ -43,7 +43,8 @@ impl Crowd {
         for server in 0..servers {
             world.servers[server].serve = Box::new(mortal(server, Rc::clone(&crashed)));
         }
-        let clients: Vec<usize> = (0..64).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..64).map(|n| world.client_of(n % usize::from(workers))).collect();
         let asked = vec![String::new(); 64];
         Crowd { world, clients, asked, serial: 0, crashed, deaths: 0, end }
     }
@@ -65,7 +66,8 @@ impl Crowd {
             for (client, asked) in self.clients.iter().zip(&mut self.asked) {
                 let machine = &mut self.world.clients[*client];
                 if let Some(reply) = machine.replies.pop() {
-                    check_honest(asked, &reply).unwrap_or_else(|fault| panic!("{asked}: {fault} {reply:?}"));
+                    check_honest(asked, &reply)
+                        .unwrap_or_else(|fault| panic!("{asked}: {fault} {reply:?}"));
                     asked.clear();
                 }
                 if asked.is_empty() {
@@ -88,7 +90,8 @@ impl Crowd {
         self.run(10_000);
         for (client, asked) in self.clients.iter().zip(&self.asked) {
             self.world.run_for(100_000);
-            let reply = self.world.clients[*client].replies.pop().expect("the last request is answered");
+            let reply =
+                self.world.clients[*client].replies.pop().expect("the last request is answered");
             check_honest(asked, &reply).unwrap();
         }
         self.world.finish();
@@ -102,7 +105,8 @@ fn e19_a_killer_among_64_clients() {
     for (workers, end) in [(1, Do::Rst), (2, Do::Rst), (1, Do::Fin), (2, Do::Fin)] {
         let mut crowd = Crowd::new(3, 8, workers, end);
         crowd.run(50_000);
-        let killers: Vec<usize> = (0..6).map(|n| crowd.world.client_of(n % usize::from(workers))).collect();
+        let killers: Vec<usize> =
+            (0..6).map(|n| crowd.world.client_of(n % usize::from(workers))).collect();
         for (n, killer) in killers.iter().enumerate() {
             crowd.world.ask(*killer, "GET", "/kill?n=00000000", "");
             crowd.run(if n == 0 { 250_000 } else { 50_000 });
@@ -110,9 +114,14 @@ fn e19_a_killer_among_64_clients() {
         }
         assert_eq!(crowd.deaths, 4);
         assert!(crowd.world.count(|counters| counters.refusals.get("suspect")) >= 6);
-        let suspects: Vec<_> = crowd.world.nodes.iter().flat_map(|node| node.engine.suspects()).collect();
-        let refused: Vec<_> = suspects.iter().filter(|suspect| suspect.state == "refused").collect();
-        assert!(!refused.is_empty() && refused.iter().all(|suspect| suspect.path == "/kill"), "{suspects:?}");
+        let suspects: Vec<_> =
+            crowd.world.nodes.iter().flat_map(|node| node.engine.suspects()).collect();
+        let refused: Vec<_> =
+            suspects.iter().filter(|suspect| suspect.state == "refused").collect();
+        assert!(
+            !refused.is_empty() && refused.iter().all(|suspect| suspect.path == "/kill"),
+            "{suspects:?}"
+        );
         // After a minute it is tried again, once.
         crowd.world.run_for(60_000_000);
         crowd.run(50_000);
@@ -151,7 +160,10 @@ fn e19_a_post_that_kills() {
     for _ in 0..8 {
         let killer = crowd.world.client();
         crowd.world.expect(killer, "POST", false, false);
-        crowd.world.send(killer, b"POST /kill?n=00000000 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+        crowd.world.send(
+            killer,
+            b"POST /kill?n=00000000 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
+        );
         crowd.run(150_000);
         statuses.extend(crowd.world.clients[killer].statuses());
     }
@@ -178,7 +190,8 @@ fn deaths_accuse_no_innocent_for_longer_than_an_answer() {
                 crowd.crash((n + 1) % 3);
             }
             crowd.run(20_000);
-            let suspects: Vec<_> = crowd.world.nodes.iter().flat_map(|node| node.engine.suspects()).collect();
+            let suspects: Vec<_> =
+                crowd.world.nodes.iter().flat_map(|node| node.engine.suspects()).collect();
             assert!(suspects.iter().all(|suspect| suspect.state == "noted"), "{suspects:?}");
         }
         assert_eq!(crowd.world.count(|counters| counters.refusals.sum()), 0);
@@ -193,10 +206,12 @@ fn deaths_that_come_anyway_refuse_nobody() {
     for workers in [1, 2] {
         let mut world = World::started(plan(3, 8), workers, 1);
         for server in &mut world.servers {
-            server.serve =
-                Box::new(|seen| seen.complete.then(|| vec![Do::Delay(400_000), Do::Answer(answer(seen.request))]));
+            server.serve = Box::new(|seen| {
+                seen.complete.then(|| vec![Do::Delay(400_000), Do::Answer(answer(seen.request))])
+            });
         }
-        let clients: Vec<usize> = (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let clients: Vec<usize> =
+            (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
         let mut serial = 0;
         for death in 0..60 {
             for client in &clients {
@@ -212,8 +227,15 @@ fn deaths_that_come_anyway_refuse_nobody() {
                 }
             }
         }
-        assert!(world.count(|counters| counters.quarantined.get()) > 0, "nobody was suspected: this proves nothing");
-        assert_eq!(world.count(|counters| counters.refusals.get("suspect")), 0, "{workers} workers");
+        assert!(
+            world.count(|counters| counters.quarantined.get()) > 0,
+            "nobody was suspected: this proves nothing"
+        );
+        assert_eq!(
+            world.count(|counters| counters.refusals.get("suspect")),
+            0,
+            "{workers} workers"
+        );
         world.run_for(10_000_000);
         world.finish();
     }
@@ -224,7 +246,9 @@ fn deaths_that_come_anyway_refuse_nobody() {
 #[test]
 fn a_popular_request_is_not_a_killer() {
     let mut world = World::started(plan(1, 8), 1, 1);
-    world.serve(|seen| seen.complete.then(|| vec![Do::Delay(300), Do::Answer(answer(seen.request))]));
+    world.serve(|seen| {
+        seen.complete.then(|| vec![Do::Delay(300), Do::Answer(answer(seen.request))])
+    });
     let clients: Vec<usize> = (0..32).map(|_| world.client()).collect();
     for _ in 0..20 {
         for client in &clients {
@@ -238,7 +262,10 @@ fn a_popular_request_is_not_a_killer() {
     }
     for client in &clients {
         assert_eq!(world.clients[*client].replies.len(), 20);
-        world.clients[*client].replies.iter().for_each(|reply| check_honest("00000001", reply).unwrap());
+        world.clients[*client]
+            .replies
+            .iter()
+            .for_each(|reply| check_honest("00000001", reply).unwrap());
     }
     assert!(world.nodes[0].engine.suspects().is_empty());
     world.finish();
@@ -279,7 +306,8 @@ fn nobody_waits_for_the_connection_of_a_suspect() {
         // Three connections end so, however often it is sent on each.
         let mut killed = BTreeSet::new();
         crowd.world.serve(move |seen| {
-            let kills = seen.request.target.starts_with("/kill") && (killed.len() < 3 || killed.contains(&seen.conn));
+            let kills = seen.request.target.starts_with("/kill")
+                && (killed.len() < 3 || killed.contains(&seen.conn));
             if kills {
                 killed.insert(seen.conn);
                 return Some(vec![Do::Delay(150_000), Do::Rst]);
@@ -289,7 +317,12 @@ fn nobody_waits_for_the_connection_of_a_suspect() {
         crowd.run(20_000);
         let suspect = crowd.world.client();
         crowd.world.ask(suspect, "GET", "/kill?n=00000000", "");
-        while !crowd.world.nodes[0].engine.suspects().iter().any(|suspect| suspect.state == "suspect") {
+        while !crowd.world.nodes[0]
+            .engine
+            .suspects()
+            .iter()
+            .any(|suspect| suspect.state == "suspect")
+        {
             crowd.run(200);
         }
         let quarantined = crowd.world.count(|counters| counters.quarantined.get());

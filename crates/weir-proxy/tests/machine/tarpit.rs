@@ -50,7 +50,10 @@ fn a_refusal_waits_and_is_the_last_answer() {
     }
     world.send(client, &b"GET /v HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5));
     world.run_for(TARPIT_US - 1);
-    assert_eq!((world.clients[client].statuses(), world.clients[client].closed), (vec![200, 200], false));
+    assert_eq!(
+        (world.clients[client].statuses(), world.clients[client].closed),
+        (vec![200, 200], false)
+    );
     world.run_for(TICK_US);
     assert_eq!(world.clients[client].statuses(), [200, 200, 429]);
     let last = &world.clients[client].replies[2];
@@ -58,7 +61,11 @@ fn a_refusal_waits_and_is_the_last_answer() {
     // The bytes behind it are not read: it ends slowly, so that the response is not lost.
     world.run_for(3 * SECOND_US);
     assert!(world.clients[client].closed && !world.clients[client].was_reset);
-    assert_eq!((world.requests().count(), refused(&world)), (2, 1), "what is behind it is not judged");
+    assert_eq!(
+        (world.requests().count(), refused(&world)),
+        (2, 1),
+        "what is behind it is not judged"
+    );
     assert_eq!(world.count(|all| all.tarpitted.get()), 1);
     world.finish();
 }
@@ -66,7 +73,8 @@ fn a_refusal_waits_and_is_the_last_answer() {
 /// The client's end may be known already before its waiting bytes are parsed.
 #[test]
 fn who_has_left_before_he_was_parsed_does_not_wait() {
-    let client = ClientPlan { requests_queued_max: 2, serves_half_closed: true, ..ClientPlan::default() };
+    let client =
+        ClientPlan { requests_queued_max: 2, serves_half_closed: true, ..ClientPlan::default() };
     let mut world = World::started(Plan { client, ..limited(|_| ()) }, 1, 1);
     world.serve(move |seen| Some(vec![Do::Delay(SECOND_US), Do::Answer(answer(seen.request))]));
     let client = world.client();
@@ -74,7 +82,10 @@ fn who_has_left_before_he_was_parsed_does_not_wait() {
     world.send(client, &b"GET /v HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3));
     world.half_close(client);
     world.run_for(4 * SECOND_US);
-    assert_eq!((world.clients[client].statuses(), world.clients[client].closed), (vec![200, 200, 429], true));
+    assert_eq!(
+        (world.clients[client].statuses(), world.clients[client].closed),
+        (vec![200, 200, 429], true)
+    );
     world.finish();
 }
 
@@ -135,7 +146,10 @@ fn an_answer_in_front_of_it_may_end_the_connection() {
     let mut world = world();
     world.serve(|seen| {
         let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc".to_vec();
-        seen.request.target.contains("cut").then(|| vec![Do::Answer(cut), Do::Delay(SECOND_US), Do::Rst])
+        seen.request
+            .target
+            .contains("cut")
+            .then(|| vec![Do::Answer(cut), Do::Delay(SECOND_US), Do::Rst])
     });
     let client = world.client();
     world.ask(client, "GET", "/cut", "");
@@ -181,7 +195,11 @@ fn who_is_to_go_is_told_at_once() {
         world.settle();
         world.run_for(0);
         let (is_told, told) = (who != Farewell::Listener(9), &world.clients[client]);
-        assert_eq!((told.statuses().len(), told.closed), (if is_told { 3 } else { 2 }, is_told), "{who:?}");
+        assert_eq!(
+            (told.statuses().len(), told.closed),
+            (if is_told { 3 } else { 2 }, is_told),
+            "{who:?}"
+        );
         if who == Farewell::All {
             assert!(world.nodes[0].engine.is_drained());
         }
@@ -220,7 +238,10 @@ fn one_more_than_may_wait_is_reset() {
         client
     };
     let (second, third) = (refused(&mut world), refused(&mut world));
-    assert_eq!([first, second, third].map(|client| world.clients[client].closed), [false, false, true]);
+    assert_eq!(
+        [first, second, third].map(|client| world.clients[client].closed),
+        [false, false, true]
+    );
     assert!(world.clients[third].was_reset);
     assert_eq!(world.count(|all| all.tarpit_full.get()), 1);
     world.reset(second);
@@ -238,7 +259,8 @@ fn one_more_than_may_wait_is_reset() {
 /// A client behind a trusted proxy gets its refusal at once: the connection serves others.
 #[test]
 fn proxies_are_not_kept() {
-    let trusted_proxies = vec![Network { address: "192.0.2.1".parse().expect("an address"), prefix_bits: 32 }];
+    let trusted_proxies =
+        vec![Network { address: "192.0.2.1".parse().expect("an address"), prefix_bits: 32 }];
     let client = ClientPlan { trusted_proxies, ..ClientPlan::default() };
     let mut world = World::started(Plan { client, ..limited(|_| ()) }, 1, 1);
     world.peer = "192.0.2.1".parse().expect("an address");
@@ -255,17 +277,26 @@ fn proxies_are_not_kept() {
 /// A stream waits separately, and others of its connection continue.
 #[test]
 fn streams_wait_by_themselves() {
-    let mut requests = LimitPlan::new("one", Terms::Requests(Rate::new(1, 3600 * SECOND_US, 1, false)));
+    let mut requests =
+        LimitPlan::new("one", Terms::Requests(Rate::new(1, 3600 * SECOND_US, 1, false)));
     requests.over = Over::Tarpit;
     requests.requests.paths = vec![weir_proxy::plan::PathMatch::Exact("/login".to_owned())];
-    let mut world = World::started(Plan { shield: Some(ShieldPlan::new(vec![requests], 1024)), ..plan(1, 1) }, 1, 1);
+    let mut world = World::started(
+        Plan { shield: Some(ShieldPlan::new(vec![requests], 1024)), ..plan(1, 1) },
+        1,
+        1,
+    );
     let client = world.http2_client(0, 65_535);
-    let status = |world: &World, stream| world.stream_reply(client, stream).map(|reply| reply.status);
+    let status =
+        |world: &World, stream| world.stream_reply(client, stream).map(|reply| reply.status);
     for (stream, target) in [(1, "/login"), (3, "/login"), (5, "/v"), (7, "/login")] {
         world.open(client, stream, target);
         world.settle();
     }
-    assert_eq!([1, 3, 5, 7].map(|stream| status(&world, stream)), [Some(200), None, Some(200), None]);
+    assert_eq!(
+        [1, 3, 5, 7].map(|stream| status(&world, stream)),
+        [Some(200), None, Some(200), None]
+    );
     world.reset_stream(client, 7);
     world.settle();
     assert_eq!(world.nodes[0].engine.exchanges(), 1, "who gives it up is forgotten");

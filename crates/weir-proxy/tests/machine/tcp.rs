@@ -10,8 +10,8 @@ use weir_proxy::ending::Farewell;
 use weir_proxy::engine::{Over, Unwanted, stop_flows};
 use weir_proxy::placement::balance::{Key, Method};
 use weir_proxy::plan::{
-    ClientPlan, Congestion, Entrance, HealthPlan, Keepalive, LimitPlan, Location, Plan, Pool, ProxyProtocol, Serves,
-    ShieldPlan, Side, Source, TcpPlan, Terms, Tuning, UpstreamPlan, Whose,
+    ClientPlan, Congestion, Entrance, HealthPlan, Keepalive, LimitPlan, Location, Plan, Pool,
+    ProxyProtocol, Serves, ShieldPlan, Side, Source, TcpPlan, Terms, Tuning, UpstreamPlan, Whose,
 };
 use weir_proxy::shield::bans::{BanSet, Block};
 use weir_proxy::upstream::server_state::State;
@@ -19,8 +19,7 @@ use weir_proxy::upstream::server_state::State;
 use crate::world::{Door, PORT, World, access_log, plan};
 
 const SECOND_US: u64 = 1_000_000;
-const LINE: &str =
-    "$server_protocol $status $request_length $bytes_sent $ended_by $phase $reason $tries $upstream_addr";
+const LINE: &str = "$server_protocol $status $request_length $bytes_sent $ended_by $phase $reason $tries $upstream_addr";
 
 fn tcp(servers: usize) -> Plan {
     let mut plan = plan(servers, 1);
@@ -74,7 +73,9 @@ fn a_server_is_there_before_the_first_byte_and_both_ends_are_passed_on() {
     assert!(world.clients[client].closed && !world.clients[client].was_reset);
     assert!(world.conns[conn].closed && !world.conns[conn].was_reset);
     assert_eq!(world.lines, ["TCP - 7 1000 none done - 1 127.0.0.1:9000"]);
-    let counted = world.count(|counters| counters.client_bytes_in.get() * 10_000 + counters.upstream_bytes_in.get());
+    let counted = world.count(|counters| {
+        counters.client_bytes_in.get() * 10_000 + counters.upstream_bytes_in.get()
+    });
     assert_eq!(counted, 71_000);
     assert_eq!(world.count(|counters| counters.tcp_closes.get("done")), 1);
     finish(world);
@@ -82,7 +83,9 @@ fn a_server_is_there_before_the_first_byte_and_both_ends_are_passed_on() {
 
 #[test]
 fn an_abort_stays_an_abort() {
-    for (over, word) in [(Over::Client, "client client-reset"), (Over::Server, "server server-reset")] {
+    for (over, word) in
+        [(Over::Client, "client client-reset"), (Over::Server, "server server-reset")]
+    {
         let mut world = world_of(tcp(1), 1);
         let (client, conn) = joined(&mut world, 0);
         let [by, why] = [0, 1].map(|at| word.split(' ').nth(at).expect("two words"));
@@ -112,7 +115,13 @@ fn a_connect_that_fails_goes_to_another_server_and_each_is_tried_once() {
     world.settle();
     assert!(world.clients[client].closed && world.clients[client].was_reset);
     assert_eq!(world.connects.len(), before + 5 + 3, "each once");
-    assert!(world.lines.last().expect("a line").starts_with("TCP - 0 0 server connect connect-failed 3 -"));
+    assert!(
+        world
+            .lines
+            .last()
+            .expect("a line")
+            .starts_with("TCP - 0 0 server connect connect-failed 3 -")
+    );
     // If all have failed, the last ones may be tried all the same.
     world.servers[0].door = Door::Open;
     let (_, conn) = joined(&mut world, 0);
@@ -137,7 +146,13 @@ fn a_silent_server_costs_the_time_of_a_connect() {
     let other = world.client();
     world.run_for(11 * SECOND_US);
     assert!(world.clients[other].was_reset);
-    assert!(world.lines.last().expect("a line").starts_with("TCP - 0 0 server connect connect-timeout 2"));
+    assert!(
+        world
+            .lines
+            .last()
+            .expect("a line")
+            .starts_with("TCP - 0 0 server connect connect-timeout 2")
+    );
     finish(world);
 }
 
@@ -153,7 +168,8 @@ fn servers_see_the_address_of_the_client_and_another_port_where_that_is_taken() 
         let mut world = world_of(from_clients(2), 1);
         let (client, _) = joined(&mut world, 0);
         let own = SocketAddr::new(world.peer, world.clients[client].port);
-        let from = |world: &World| world.ways.last().expect("a connect").as_ref().and_then(|way| way.from);
+        let from =
+            |world: &World| world.ways.last().expect("a connect").as_ref().and_then(|way| way.from);
         assert_eq!(from(&world), Some(own));
         world.taken = Some((SocketAddr::new(world.peer, own.port() + 1), late));
         let (_, conn) = joined(&mut world, 0);
@@ -193,7 +209,11 @@ fn who_has_connected_elsewhere_is_led_there() {
     let mut plan = from_clients(2);
     // The world has as many servers as the plan.
     let other = plan.upstreams[0].servers.split_off(1);
-    plan.upstreams.push(UpstreamPlan { name: "other".to_owned(), servers: other, ..plan.upstreams[0].clone() });
+    plan.upstreams.push(UpstreamPlan {
+        name: "other".to_owned(),
+        servers: other,
+        ..plan.upstreams[0].clone()
+    });
     plan.upstreams[0].servers[0].address = Location::Destination;
     let mut world = world_of(plan, 1);
     for port in [PORT, PORT + 1] {
@@ -202,7 +222,10 @@ fn who_has_connected_elsewhere_is_led_there() {
         assert_eq!(world.connects.last(), world.destination.as_ref());
         world.end_flow(client, Over::Complete);
         world.settle();
-        assert_eq!(world.lines.pop().expect("a line"), format!("TCP - 0 0 none done - 1 127.0.0.1:{port}"));
+        assert_eq!(
+            world.lines.pop().expect("a line"),
+            format!("TCP - 0 0 none done - 1 127.0.0.1:{port}")
+        );
     }
     // A server that cannot be reached proves nothing about others.
     world.servers[0].door = Door::Refuses;
@@ -210,7 +233,10 @@ fn who_has_connected_elsewhere_is_led_there() {
     let client = world.client();
     world.settle();
     assert!(world.clients[client].was_reset);
-    assert_eq!(world.lines.pop().expect("a line"), "TCP - 0 0 server connect connect-failed 1 127.0.0.1:9000");
+    assert_eq!(
+        world.lines.pop().expect("a line"),
+        "TCP - 0 0 server connect connect-failed 1 127.0.0.1:9000"
+    );
     world.destination = Some(SocketAddr::from(([127, 0, 0, 1], PORT + 1)));
     joined(&mut world, 0);
     // A client that has connected to weir itself would be led in a circle.
@@ -219,14 +245,21 @@ fn who_has_connected_elsewhere_is_led_there() {
     let client = world.client();
     world.settle();
     assert!(world.clients[client].was_reset);
-    assert_eq!((world.connects.len(), world.count(|counters| counters.tcp_closes.get("own-destination"))), (before, 1));
+    assert_eq!(
+        (world.connects.len(), world.count(|counters| counters.tcp_closes.get("own-destination"))),
+        (before, 1)
+    );
     finish(world);
 }
 
 #[test]
 fn what_is_idle_ends_and_sooner_when_it_is_half_closed() {
     let mut plan = tcp(1);
-    let times = TcpPlan { idle_timeout_us: 80 * SECOND_US, half_close_timeout_us: 8 * SECOND_US, ..TcpPlan::new(0) };
+    let times = TcpPlan {
+        idle_timeout_us: 80 * SECOND_US,
+        half_close_timeout_us: 8 * SECOND_US,
+        ..TcpPlan::new(0)
+    };
     plan.tcp = vec![Arc::new(times)];
     let mut world = world_of(plan, 1);
     let (client, conn) = joined(&mut world, 0);
@@ -357,7 +390,8 @@ fn connections_are_balanced() {
     plan.upstreams[0].balance = Method::Least;
     let mut world = world_of(plan, 2);
     let all: Vec<_> = (0..20).map(|number| joined(&mut world, number % 2)).collect();
-    let (gone, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, conn)| server_of(&world, *conn) == 0);
+    let (gone, left): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(_, conn)| server_of(&world, *conn) == 0);
     assert_eq!((gone.len(), left.len()), (10, 10));
     gone.iter().for_each(|(client, _)| world.end_flow(*client, Over::Complete));
     world.settle();
@@ -369,7 +403,11 @@ fn connections_are_balanced() {
     // By the client's address: the same server each time, and another only when that is down.
     let mut plan = tcp(5);
     plan.upstreams[0].balance = Method::Hash(Key::ClientIp);
-    plan.upstreams[0].servers.iter_mut().enumerate().for_each(|(at, server)| server.name = format!("server-{at}"));
+    plan.upstreams[0]
+        .servers
+        .iter_mut()
+        .enumerate()
+        .for_each(|(at, server)| server.name = format!("server-{at}"));
     let mut world = world_of(plan, 1);
     let mut homes = Vec::new();
     for number in 0..20u8 {
@@ -411,7 +449,11 @@ fn backups_stand_in_for_servers_that_refuse() {
 #[test]
 fn orders_and_reloads_leave_what_is_under_way() {
     let mut plan = tcp(2);
-    plan.upstreams[0].servers.iter_mut().enumerate().for_each(|(at, server)| server.name = format!("server-{at}"));
+    plan.upstreams[0]
+        .servers
+        .iter_mut()
+        .enumerate()
+        .for_each(|(at, server)| server.name = format!("server-{at}"));
     let mut world = world_of(plan.clone(), 2);
     let (first, conn) = joined(&mut world, 0);
     let server = server_of(&world, conn);
@@ -433,7 +475,10 @@ fn orders_and_reloads_leave_what_is_under_way() {
     world.settle();
     assert!(!world.clients[first].closed);
     let report = world.nodes[0].engine.report();
-    assert_eq!((report.servers[server].standing, report.servers[server].vacant), (State::Leaving, false));
+    assert_eq!(
+        (report.servers[server].standing, report.servers[server].vacant),
+        (State::Leaving, false)
+    );
     for node in 0..2 {
         let (_, conn) = joined(&mut world, node);
         assert_eq!(server_of(&world, conn), 1 - server);
@@ -448,7 +493,8 @@ fn orders_and_reloads_leave_what_is_under_way() {
 fn weir_waits_for_connections_when_it_ends() {
     let mut world = world_of(tcp(1), 1);
     let (client, _) = joined(&mut world, 0);
-    for who in [Farewell::Listener(0), Farewell::Successor, Farewell::All, Farewell::AllButTunnels] {
+    for who in [Farewell::Listener(0), Farewell::Successor, Farewell::All, Farewell::AllButTunnels]
+    {
         world.nodes[0].engine.drain(who);
     }
     world.run_for(60 * SECOND_US);
@@ -512,7 +558,8 @@ fn who_is_gone_is_not_probed_and_who_is_back_is() {
         if pool != Pool::Tcp {
             plan.tcp.clear();
         }
-        plan.upstreams[0].health = Some(HealthPlan { interval_us: SECOND_US, ..HealthPlan::default() });
+        plan.upstreams[0].health =
+            Some(HealthPlan { interval_us: SECOND_US, ..HealthPlan::default() });
         let mut world = World::started(plan.clone(), 1, 1);
         let probes = |world: &mut World| {
             world.run_for(2 * SECOND_US);
@@ -548,7 +595,10 @@ fn clients_are_limited_and_banned_as_others() {
     let refused = |world: &mut World| {
         let peer = std::net::SocketAddr::new(world.peer, 1);
         world.nodes[0].engine.begin_turn(world.now_us);
-        world.nodes[0].engine.accepted(77, peer, Entrance { serves: world.serves, ..Entrance::default() }).err()
+        world.nodes[0]
+            .engine
+            .accepted(77, peer, Entrance { serves: world.serves, ..Entrance::default() })
+            .err()
     };
     assert!(refused(&mut world).is_some());
     world.end_flow(all[0].0, Over::Client);
@@ -583,7 +633,11 @@ fn there_are_no_more_connections_than_one_worker_may_have() {
     for serves in [Serves::Reverse, Serves::Tcp(0)] {
         let peer = std::net::SocketAddr::new(world.peer, 1);
         world.nodes[0].engine.begin_turn(world.now_us);
-        assert_eq!(world.nodes[0].engine.accepted(77, peer, entrance(serves)), Err(Unwanted::Close), "{serves:?}");
+        assert_eq!(
+            world.nodes[0].engine.accepted(77, peer, entrance(serves)),
+            Err(Unwanted::Close),
+            "{serves:?}"
+        );
     }
     assert_eq!(world.count(|counters| counters.connections_refused.get()), 2);
     finish(world);
@@ -596,10 +650,13 @@ fn servers_are_told_whose_connection_it_is() {
     plan.upstreams[0].health = Some(HealthPlan::default());
     let mut world = world_of(plan, 1);
     world.run_for(SECOND_US);
-    let told = |world: &World, conn: usize| world.conns[conn].announcement.expect("it is told").whose;
+    let told =
+        |world: &World, conn: usize| world.conns[conn].announcement.expect("it is told").whose;
     assert_eq!(told(&world, 0), Whose::Own, "a probe");
     let (_, conn) = joined(&mut world, 0);
-    assert!(matches!(told(&world, conn), Whose::Client { address, .. } if address.ip() == world.peer));
+    assert!(
+        matches!(told(&world, conn), Whose::Client { address, .. } if address.ip() == world.peer)
+    );
     finish(world);
 }
 
@@ -635,7 +692,11 @@ fn a_server_whose_addresses_are_not_to_be_had_is_one_that_fails() {
     let client = world.client();
     world.settle();
     assert!(world.clients[client].was_reset);
-    assert!(world.lines[0].starts_with("TCP - 0 0 server connect connect-failed 2 "), "{:?}", world.lines);
+    assert!(
+        world.lines[0].starts_with("TCP - 0 0 server connect connect-failed 2 "),
+        "{:?}",
+        world.lines
+    );
     assert_eq!(world.count(|counters| counters.tcp_closes.get("no-descriptors")), 0);
     finish(world);
 }
@@ -673,8 +734,15 @@ fn congestion_controls_are_compared_where_there_are_several() {
         arms.iter().map(|arm| (arm.side, arm.name.to_string(), arm.flows, arm.sent)).collect()
     };
     let ended = told(&world);
-    assert!(ended.iter().all(|(side, _, flows, sent)| *side == Side::Server && *sent == flows * 100), "{ended:?}");
-    assert_eq!((ended.len(), ended.iter().map(|arm| arm.2).sum::<u64>()), (2, 60), "only who had a server: {ended:?}");
+    assert!(
+        ended.iter().all(|(side, _, flows, sent)| *side == Side::Server && *sent == flows * 100),
+        "{ended:?}"
+    );
+    assert_eq!(
+        (ended.len(), ended.iter().map(|arm| arm.2).sum::<u64>()),
+        (2, 60),
+        "only who had a server: {ended:?}"
+    );
     world.end_flow(kept, Over::Server);
     let all = told(&world);
     assert!(all.contains(&(Side::Client, "reno".to_owned(), 1, 100)), "{all:?}");

@@ -24,7 +24,8 @@ fn names(otherwise: Option<u16>) -> Plan {
     let exact = [("a.test".into(), 1)].into_iter().collect();
     let below = [("b.test".into(), 1)].into_iter().collect();
     let names = NamesPlan { exact, below, timeout_us: 5 * SECOND_US };
-    plan.tcp = vec![Arc::new(TcpPlan { upstream: otherwise, names: Some(names), ..TcpPlan::new(0) })];
+    plan.tcp =
+        vec![Arc::new(TcpPlan { upstream: otherwise, names: Some(names), ..TcpPlan::new(0) })];
     plan.access_log = Some(access_log(LINE));
     plan
 }
@@ -44,9 +45,16 @@ fn vector(len_bytes: usize, bytes: &[u8]) -> Vec<u8> {
 /// A first message that asks for this name, with `more` other bytes, in records of `each` bytes.
 pub fn hello(name: &str, more: usize, each: usize) -> Vec<u8> {
     let name = vector(2, &[&[0][..], &vector(2, name.as_bytes())].concat());
-    let extensions = [&[0, 21][..], &vector(2, &vec![0; more]), &[0, 0], &vector(2, &name)].concat();
-    let body =
-        [&[3, 3][..], &[7; 32], &vector(1, &[]), &vector(2, &[0x13, 1]), &vector(1, &[0]), &vector(2, &extensions)];
+    let extensions =
+        [&[0, 21][..], &vector(2, &vec![0; more]), &[0, 0], &vector(2, &name)].concat();
+    let body = [
+        &[3, 3][..],
+        &[7; 32],
+        &vector(1, &[]),
+        &vector(2, &[0x13, 1]),
+        &vector(1, &[0]),
+        &vector(2, &extensions),
+    ];
     let message = [&[1][..], &vector(3, &body.concat())].concat();
     message.chunks(each).flat_map(|part| [&[22, 3, 1][..], &vector(2, part)].concat()).collect()
 }
@@ -54,7 +62,9 @@ pub fn hello(name: &str, more: usize, each: usize) -> Vec<u8> {
 #[test]
 fn the_name_decides_however_it_comes() {
     for (name, server) in [("A.test", 2), ("x.y.b.test", 2), ("b.test", 0), ("c.test", 0)] {
-        for (cut, each) in [(Cut::Whole, 10_000), (Cut::Each(1), 100), (Cut::Random, 7), (Cut::Each(600), 10_000)] {
+        for (cut, each) in
+            [(Cut::Whole, 10_000), (Cut::Each(1), 100), (Cut::Random, 7), (Cut::Each(600), 10_000)]
+        {
             let mut world = world_of(names(Some(0)));
             let client = world.client();
             world.settle();
@@ -63,10 +73,17 @@ fn the_name_decides_however_it_comes() {
             world.send_cut(client, &said, cut);
             world.settle();
             let (_, conn) = world.relays[0];
-            let is_right = if server == 2 { world.conns[conn].server == 2 } else { world.conns[conn].server < 2 };
+            let is_right = if server == 2 {
+                world.conns[conn].server == 2
+            } else {
+                world.conns[conn].server < 2
+            };
             assert!(is_right, "{name}: {}", world.conns[conn].server);
             let sent = world.conns[conn].tunnel.len();
-            assert!(sent >= said.len() - 8 - 600 && said.starts_with(&world.conns[conn].tunnel), "{name} {cut:?}");
+            assert!(
+                sent >= said.len() - 8 - 600 && said.starts_with(&world.conns[conn].tunnel),
+                "{name} {cut:?}"
+            );
             // Bytes that are not received yet are left to the relay.
             assert_eq!(sent + world.clients[client].unread(), said.len());
             world.moved = (3, 5);
@@ -82,7 +99,9 @@ fn the_name_decides_however_it_comes() {
 
 #[test]
 fn who_asks_for_nothing_that_is_known_is_reset_or_has_what_the_others_have() {
-    for said in [hello("c.test", 0, 1000), hello("a.test", 17_000, 16_000), b"SSH-2.0-client\r\n".to_vec()] {
+    for said in
+        [hello("c.test", 0, 1000), hello("a.test", 17_000, 16_000), b"SSH-2.0-client\r\n".to_vec()]
+    {
         let mut world = world_of(names(None));
         let client = world.client();
         world.send(client, &said);

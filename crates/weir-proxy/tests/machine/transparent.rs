@@ -21,8 +21,8 @@ pub fn through(pool: Pool, destinations: usize) -> Plan {
     (upstream.pool, upstream.dial.source) = (pool, Source::Client);
     upstream.servers = vec![ServerPlan::read("original-destination").expect("a place")];
     // Nothing leads there: it makes room for the others.
-    let rest =
-        (1..destinations).map(|n| ServerPlan { connections_min: 0, ..ServerPlan::new(&format!("none-{n}"), at(n)) });
+    let rest = (1..destinations)
+        .map(|n| ServerPlan { connections_min: 0, ..ServerPlan::new(&format!("none-{n}"), at(n)) });
     plan.upstreams.push(UpstreamPlan {
         name: "none".to_owned(),
         servers: rest.collect(),
@@ -53,7 +53,11 @@ fn ask(world: &mut World, client: usize, nonce: &str) {
 
 /// Returns the source of each connect.
 fn from(world: &World) -> Vec<Option<SocketAddr>> {
-    world.ways.iter().map(|way| way.as_ref().and_then(|way| way.from.filter(|_| way.is_client))).collect()
+    world
+        .ways
+        .iter()
+        .map(|way| way.as_ref().and_then(|way| way.from.filter(|_| way.is_client)))
+        .collect()
 }
 
 /// Returns the address of a client, with its port or with any.
@@ -72,32 +76,53 @@ fn requests_go_where_their_client_has_connected_to_whatever_they_say() {
         }
     }
     // A host elsewhere, as a name, as an address and in the target.
-    for (n, (target, host)) in
-        [("/v", "victim.example"), ("/v", "127.0.0.1:9001"), ("http://127.0.0.1:9001/v", "victim.example")]
-            .iter()
-            .enumerate()
+    for (n, (target, host)) in [
+        ("/v", "victim.example"),
+        ("/v", "127.0.0.1:9001"),
+        ("http://127.0.0.1:9001/v", "victim.example"),
+    ]
+    .iter()
+    .enumerate()
     {
         world.expect(clients[0], "GET", false, false);
-        let head = format!("GET {target}?n=0000100{n} HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n");
+        let head = format!(
+            "GET {target}?n=0000100{n} HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n"
+        );
         world.send(clients[0], head.as_bytes());
         world.run_for(1000);
     }
     assert_eq!(world.clients[clients[0]].statuses(), [200; 6]);
-    assert_eq!(world.connects, [at(0), at(1), at(0), at(1)], "a connection for each client, to where it was going");
+    assert_eq!(
+        world.connects,
+        [at(0), at(1), at(0), at(1)],
+        "a connection for each client, to where it was going"
+    );
     let own: Vec<_> = clients.iter().map(|client| of(&world, *client, true)).collect();
     assert_eq!(from(&world), own);
     for (conn, client) in world.conns.iter().zip(&clients) {
         assert_eq!(conn.server, client % 2);
-        assert!(conn.requests.iter().take(3).all(|request| request.nonce()[..4] == format!("{client:04}")));
+        assert!(
+            conn.requests
+                .iter()
+                .take(3)
+                .all(|request| request.nonce()[..4] == format!("{client:04}"))
+        );
     }
     let told: Vec<_> = world.conns[0].requests[3..].iter().map(|request| &request.fields).collect();
-    let hosts: Vec<_> = told.iter().map(|fields| fields.first("host").unwrap_or_default()).collect();
+    let hosts: Vec<_> =
+        told.iter().map(|fields| fields.first("host").unwrap_or_default()).collect();
     assert_eq!(hosts, ["victim.example", "127.0.0.1:9001", "127.0.0.1:9001"]);
     // weir adds nothing about the client, and the client's own statements are kept.
-    assert!(told.iter().all(|fields| fields.first("x-forwarded-for") == Some("192.0.2.7") && !fields.has("forwarded")));
+    assert!(
+        told.iter().all(|fields| fields.first("x-forwarded-for") == Some("192.0.2.7")
+            && !fields.has("forwarded"))
+    );
     let fields = &world.conns[0].requests[0].fields;
     assert!(fields.first("x-forwarded-for").is_none());
-    assert!(fields.has("via") && !fields.has("cdn-loop"), "servers that are strangers get Via alone");
+    assert!(
+        fields.has("via") && !fields.has("cdn-loop"),
+        "servers that are strangers get Via alone"
+    );
     world.reset(clients[1]);
     world.run_for(1000);
     assert!(world.conns[1].closed && !world.conns[3].closed);
@@ -116,7 +141,11 @@ fn only_the_first_connection_of_a_client_has_its_port() {
         }
         let [first, other] = [true, false].map(|has_port| of(&world, client, has_port));
         assert_eq!(from(&world), [first, other, other]);
-        assert_eq!(world.count(|counters| counters.tcp_ports_changed.get()), 0, "nothing was in the way");
+        assert_eq!(
+            world.count(|counters| counters.tcp_ports_changed.get()),
+            0,
+            "nothing was in the way"
+        );
         world.finish();
     }
 }
@@ -201,7 +230,8 @@ fn a_request_without_a_host_means_where_its_client_has_connected_to() {
 fn servers_of_the_configuration_see_the_address_of_the_client_too() {
     let mut plan = plan(2, 1);
     (plan.upstreams[0].pool, plan.upstreams[0].dial.source) = (Pool::Pinned, Source::Client);
-    plan.client.trusted_proxies = vec![Network { address: IpAddr::from([192, 0, 2, 0]), prefix_bits: 24 }];
+    plan.client.trusted_proxies =
+        vec![Network { address: IpAddr::from([192, 0, 2, 0]), prefix_bits: 24 }];
     for destination in [None, Some(SocketAddr::from(([203, 0, 113, 9], 80)))] {
         let mut world = World::started(plan.clone(), 2, 1);
         world.destination = destination;
@@ -214,7 +244,9 @@ fn servers_of_the_configuration_see_the_address_of_the_client_too() {
         assert!(world.connects.iter().all(|to| [at(0), at(1)].contains(to)));
         assert_eq!(from(&world), clients.map(|client| of(&world, client, true)));
         for conn in &world.conns {
-            assert!(conn.requests.iter().all(|one| one.nonce()[..4] == conn.requests[0].nonce()[..4]));
+            assert!(
+                conn.requests.iter().all(|one| one.nonce()[..4] == conn.requests[0].nonce()[..4])
+            );
         }
         // A proxy for another client is trusted, and that client has its own connection.
         world.ask(clients[0], "GET", "/v?n=00000009", "X-Forwarded-For: 198.51.100.77\r\n");
@@ -260,7 +292,10 @@ fn a_reload_makes_another_upstream_of_it() {
     };
     let mut world = World::started(through(Pool::Pinned, 2), 1, 1);
     let client = client_to(&mut world, 0);
-    world.serve(|seen| seen.complete.then(|| vec![Do::Delay(5_000), Do::Answer(crate::world::answer(seen.request))]));
+    world.serve(|seen| {
+        seen.complete
+            .then(|| vec![Do::Delay(5_000), Do::Answer(crate::world::answer(seen.request))])
+    });
     world.get(client, "00000001");
     world.run_for(1000);
     world.reload(named());

@@ -24,11 +24,15 @@ fn every_answer_has_one_date() {
         world.serve(|seen| {
             let text = String::from_utf8(answer(seen.request)).unwrap();
             Some(vec![Do::Answer(match seen.request.nonce() {
-                "dddddddd" => {
-                    text.replacen("X-Nonce", "Date: Mon, 01 Jan 2024 00:00:00 GMT\r\nX-Nonce", 1).into_bytes()
-                }
+                "dddddddd" => text
+                    .replacen("X-Nonce", "Date: Mon, 01 Jan 2024 00:00:00 GMT\r\nX-Nonce", 1)
+                    .into_bytes(),
                 "eeeeeeee" => text
-                    .replacen("X-Nonce", "Date: Mon, 01 Jan 2024 00:00:00 GMT\r\nConnection: date\r\nX-Nonce", 1)
+                    .replacen(
+                        "X-Nonce",
+                        "Date: Mon, 01 Jan 2024 00:00:00 GMT\r\nConnection: date\r\nX-Nonce",
+                        1,
+                    )
                     .into_bytes(),
                 _ => text.into_bytes(),
             })])
@@ -38,7 +42,11 @@ fn every_answer_has_one_date() {
             world.get(client, "00000001");
             world.settle();
             if node == 0 {
-                assert_eq!(world.clients[client].replies[0].fields.first("date"), None, "nobody knows the time");
+                assert_eq!(
+                    world.clients[client].replies[0].fields.first("date"),
+                    None,
+                    "nobody knows the time"
+                );
             }
             set_wall(&mut world);
             world.get(client, "00000002");
@@ -67,7 +75,11 @@ fn what_weir_answers_well_is_no_refusal() {
     world.settle();
     assert_eq!(world.clients[client].statuses(), [200]);
     assert_eq!(world.count(|counters| counters.refusals.sum()), 0);
-    assert!(world.lines.len() == 1 && world.lines[0].contains(" none done - "), "{:?}", world.lines);
+    assert!(
+        world.lines.len() == 1 && world.lines[0].contains(" none done - "),
+        "{:?}",
+        world.lines
+    );
     world.finish();
 }
 
@@ -82,7 +94,10 @@ fn a_refused_method_hears_which_are_not() {
     world.run_for(100_000);
     assert_eq!(world.clients[client].statuses(), [405, 405]);
     for reply in &world.clients[client].replies {
-        assert!(reply.fields.first("allow").is_some_and(|methods| methods.contains("GET")), "{reply:?}");
+        assert!(
+            reply.fields.first("allow").is_some_and(|methods| methods.contains("GET")),
+            "{reply:?}"
+        );
     }
     world.finish();
 }
@@ -101,7 +116,11 @@ fn raw_text_in_a_target_is_encoded() {
         world.send_cut(client, all.as_bytes(), cut);
         world.run_for(100_000);
         let targets: Vec<String> = world.requests().map(|request| request.target.clone()).collect();
-        assert_eq!(targets, ["/caf%C3%A9/%41?n=00000001&%C3%BC=%F0%9F%98%80", "/%C3%A9?n=00000002"], "{cut:?}");
+        assert_eq!(
+            targets,
+            ["/caf%C3%A9/%41?n=00000001&%C3%BC=%F0%9F%98%80", "/%C3%A9?n=00000002"],
+            "{cut:?}"
+        );
         for (reply, nonce) in world.clients[client].replies.iter().zip(["00000001", "00000002"]) {
             check_honest(nonce, reply).unwrap();
         }

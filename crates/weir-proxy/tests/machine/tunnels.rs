@@ -6,7 +6,8 @@ use weir_check::upstreams::check_honest;
 
 use crate::world::{Do, Seen, World, answer, plan};
 
-pub const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+pub const SWITCH: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 const ASKS: &str = "Connection: upgrade\r\nUpgrade: websocket\r\n";
 
 /// Accepts upgrades, answers `/slow` after a second, all other requests honestly.
@@ -28,7 +29,9 @@ fn world(connections: u32, workers: u16) -> World {
 
 /// The connection that became a tunnel.
 fn tunnel_of(world: &World) -> usize {
-    let has_upgrade = |conn: &usize| world.conns[*conn].requests.iter().any(|request| request.fields.has("upgrade"));
+    let has_upgrade = |conn: &usize| {
+        world.conns[*conn].requests.iter().any(|request| request.fields.has("upgrade"))
+    };
     (0..world.conns.len()).find(has_upgrade).expect("a tunnel")
 }
 
@@ -43,7 +46,8 @@ fn bytes_pass_both_ways() {
             assert_eq!(world.clients[client].statuses(), [101]);
             world.send(client, b"ping");
             world.settle();
-            let conn = world.conns.iter().rposition(|conn| conn.tunnel == b"ping").expect("ping arrived");
+            let conn =
+                world.conns.iter().rposition(|conn| conn.tunnel == b"ping").expect("ping arrived");
             world.say(conn, Do::Bytes(b"pong".to_vec()));
             world.settle();
             assert_eq!(world.clients[client].tunnel, b"pong");
@@ -71,7 +75,9 @@ fn a_101_without_the_echo_is_no_answer() {
                 let id = if honest { id } else { "0123456789abcdef" };
                 let text = String::from_utf8(SWITCH.to_vec()).unwrap();
                 let echo = format!("101 Switching Protocols\r\nX-Request-Id: {id}");
-                Some(vec![Do::Switch(text.replacen("101 Switching Protocols", &echo, 1).into_bytes())])
+                Some(vec![Do::Switch(
+                    text.replacen("101 Switching Protocols", &echo, 1).into_bytes(),
+                )])
             });
             let client = world.client_of(0);
             world.ask(client, "GET", "/ws", ASKS);
@@ -231,7 +237,11 @@ fn f4_half_closes() {
                 world.say(conn, Do::Fin);
                 world.settle();
             }
-            assert!(world.clients[client].tunnel == large, "{} bytes", world.clients[client].tunnel.len());
+            assert!(
+                world.clients[client].tunnel == large,
+                "{} bytes",
+                world.clients[client].tunnel.len()
+            );
             assert!(world.conns[conn].closed && world.clients[client].closed);
             assert_eq!(world.count(|counters| counters.tunnels.get()), 0);
             world.finish();
@@ -331,11 +341,17 @@ fn f4_back_pressure() {
         world.stall(client, true);
         (0..100).for_each(|_| world.say(conn, Do::Bytes(vec![b'y'; 50_000])));
         world.settle();
-        assert!(world.conns[conn].unread() > 4_500_000, "the server was read although the client reads nothing");
+        assert!(
+            world.conns[conn].unread() > 4_500_000,
+            "the server was read although the client reads nothing"
+        );
         world.servers[0].deaf = true;
         (0..100).for_each(|_| world.send(client, &[b'x'; 50_000]));
         world.settle();
-        assert!(world.clients[client].unread() > 4_500_000, "the client was read although the server reads nothing");
+        assert!(
+            world.clients[client].unread() > 4_500_000,
+            "the client was read although the server reads nothing"
+        );
         world.servers[0].deaf = false;
         world.swallow(conn);
         world.stall(client, false);
@@ -383,7 +399,11 @@ fn bytes_of_the_turn_in_which_it_begins_keep_their_order() {
             }
             world.run_for(10_000);
             let conn = tunnel_of(&world);
-            assert_eq!(String::from_utf8_lossy(&world.conns[conn].tunnel), "firstsecond", "seed {seed}");
+            assert_eq!(
+                String::from_utf8_lossy(&world.conns[conn].tunnel),
+                "firstsecond",
+                "seed {seed}"
+            );
             assert_eq!(world.conns[conn].fin, seed % 2 == 0, "seed {seed}");
             world.finish();
         }

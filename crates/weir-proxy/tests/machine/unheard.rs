@@ -51,7 +51,8 @@ fn forgotten_connections_cost_three_seconds_once() {
             assert_eq!(forget(&mut world), 8);
             // The first request finds out for all of them: later ones use new connections at once.
             all_are_answered(&mut world, usize::from(workers), "lost");
-            let again: Vec<usize> = (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
+            let again: Vec<usize> =
+                (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
             for (n, client) in again.iter().enumerate() {
                 world.get(*client, &format!("next{n:04}"));
             }
@@ -59,7 +60,13 @@ fn forgotten_connections_cost_three_seconds_once() {
             for (n, client) in again.iter().enumerate() {
                 check_honest(&format!("next{n:04}"), &world.clients[*client].replies[0]).unwrap();
             }
-            assert!(world.conns.iter().filter(|conn| conn.delivery == Delivery::Unheard).all(|conn| conn.closed));
+            assert!(
+                world
+                    .conns
+                    .iter()
+                    .filter(|conn| conn.delivery == Delivery::Unheard)
+                    .all(|conn| conn.closed)
+            );
             world.finish();
         }
     }
@@ -87,7 +94,10 @@ fn who_finds_out_may_have_rested_longest() {
             found += 1;
             world.run_for(COST_US - 200_000);
             check_honest("lost0000", &world.clients[clients[0]].replies[1]).unwrap();
-            assert!((0..2).all(|conn| world.conns[conn].closed), "{lost} finds out, {later} was heard of later");
+            assert!(
+                (0..2).all(|conn| world.conns[conn].closed),
+                "{lost} finds out, {later} was heard of later"
+            );
         }
         world.finish();
     }

@@ -35,7 +35,10 @@ fn world_of(buffering: Buffering) -> World {
 fn begin(world: &mut World, method: &str, fields: &str) -> usize {
     let client = world.client();
     world.expect(client, method, false, false);
-    world.send(client, format!("{method} /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes());
+    world.send(
+        client,
+        format!("{method} /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes(),
+    );
     world.settle();
     client
 }
@@ -43,7 +46,8 @@ fn begin(world: &mut World, method: &str, fields: &str) -> usize {
 /// Returns the received body of an incomplete request, at the server; None: nothing of the request
 /// has arrived.
 fn arrived(world: &World) -> Option<String> {
-    let mut requests = world.conns.iter().filter(|conn| conn.is_open()).filter_map(|conn| conn.judge.current());
+    let mut requests =
+        world.conns.iter().filter(|conn| conn.is_open()).filter_map(|conn| conn.judge.current());
     requests.next_back().map(|request| request.body.text())
 }
 
@@ -54,7 +58,11 @@ fn silent(_: &Seen<'_>) -> Option<Vec<Do>> {
 
 /// Returns the connection with an incomplete request.
 fn carrier(world: &World) -> usize {
-    world.conns.iter().position(|conn| conn.is_open() && conn.judge.current().is_some()).expect("a request")
+    world
+        .conns
+        .iter()
+        .position(|conn| conn.is_open() && conn.judge.current().is_some())
+        .expect("a request")
 }
 
 #[test]
@@ -74,7 +82,10 @@ fn a_body_that_is_complete_soon_leaves_in_one_send() {
             }
             check_honest("00000001", &world.clients[client].replies[0]).unwrap();
             let request = world.requests().next().expect("a request");
-            assert_eq!((&*request.body.text(), request.fields.first("content-length")), ("helloworld", Some("10")));
+            assert_eq!(
+                (&*request.body.text(), request.fields.first("content-length")),
+                ("helloworld", Some("10"))
+            );
             assert_eq!(world.count(|counters| counters.upstream_sends.get()), 1, "{buffering:?}");
             world.finish();
         }
@@ -99,7 +110,12 @@ fn a_body_that_came_with_its_head_is_never_cut() {
 fn a_body_that_waits_is_passed_on() {
     for (fields, first, second, last) in [
         ("Content-Length: 10\r\n", "hello", "wor", "ld"),
-        ("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n", "3\r\nwor\r\n", "2\r\nld\r\n0\r\n\r\n"),
+        (
+            "Transfer-Encoding: chunked\r\n",
+            "5\r\nhello\r\n",
+            "3\r\nwor\r\n",
+            "2\r\nld\r\n0\r\n\r\n",
+        ),
     ] {
         let mut world = world_of(Buffering::Auto);
         let client = begin(&mut world, "POST", fields);
@@ -114,7 +130,10 @@ fn a_body_that_waits_is_passed_on() {
         world.send(client, last.as_bytes());
         world.settle();
         check_honest("00000001", &world.clients[client].replies[0]).unwrap();
-        assert_eq!(world.requests().next().map(|request| request.body.text()).as_deref(), Some("helloworld"));
+        assert_eq!(
+            world.requests().next().map(|request| request.body.text()).as_deref(),
+            Some("helloworld")
+        );
         // The connection continues on both sides.
         world.get(client, "00000002");
         world.settle();
@@ -158,7 +177,9 @@ fn a_route_can_have_bodies_passed_on_at_once_or_gathered() {
 fn both_directions_go_on_at_the_same_time() {
     for buffering in [Buffering::Auto, Buffering::Off] {
         let mut world = world_of(buffering);
-        world.serve(|_| Some(vec![Do::Bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec())]));
+        world.serve(|_| {
+            Some(vec![Do::Bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec())])
+        });
         let client = begin(&mut world, "POST", "Transfer-Encoding: chunked\r\n");
         world.send(client, b"1\r\na\r\n");
         world.run_for(LATER);
@@ -269,7 +290,9 @@ fn what_is_kept_of_a_body_is_sent_again() {
 #[test]
 fn a_body_is_not_sent_again_behind_the_beginning_of_an_answer() {
     let mut world = world_of(Buffering::Auto);
-    world.serve(|_| Some(vec![Do::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc".to_vec())]));
+    world.serve(|_| {
+        Some(vec![Do::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc".to_vec())])
+    });
     let client = begin(&mut world, "PUT", "Content-Length: 10\r\n");
     world.run_for(LATER);
     let conn = carrier(&world);
@@ -302,8 +325,14 @@ fn a16_the_server_says_whether_it_wants_the_body() {
         world.send(client, b"hello");
         world.settle();
         check_honest("00000001", &world.clients[client].replies[0]).unwrap();
-        assert_eq!(world.requests().next().map(|request| request.body.text()).as_deref(), Some("hello"));
-        assert_eq!(world.count(|counters| counters.upstream_glitches.iter().map(|n| n.get()).sum()), 0);
+        assert_eq!(
+            world.requests().next().map(|request| request.body.text()).as_deref(),
+            Some("hello")
+        );
+        assert_eq!(
+            world.count(|counters| counters.upstream_glitches.iter().map(|n| n.get()).sum()),
+            0
+        );
         world.get(client, "00000002");
         world.settle();
         check_honest("00000002", &world.clients[client].replies[1]).unwrap();
@@ -456,11 +485,15 @@ fn a16_weir_answers_where_it_gathers() {
 fn bodies_go_to_connections_of_other_workers() {
     for expects in [false, true] {
         let mut world = World::started(plan(1, 1), 2, 1);
-        let other = (0..2).find(|node| world.conns.iter().all(|conn| !conn.is_open() || conn.node != *node));
+        let other = (0..2)
+            .find(|node| world.conns.iter().all(|conn| !conn.is_open() || conn.node != *node));
         let client = world.client_of(other.expect("a worker without a connection"));
         world.expect(client, "PUT", false, false);
         let fields = if expects { EXPECT } else { "Content-Length: 5\r\n" };
-        world.send(client, format!("PUT /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes());
+        world.send(
+            client,
+            format!("PUT /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes(),
+        );
         world.run_for(LATER);
         assert_eq!(arrived(&world).as_deref(), Some(""));
         if expects {
@@ -474,7 +507,10 @@ fn bodies_go_to_connections_of_other_workers() {
             world.run_for(SECOND);
         }
         check_honest("00000001", &world.clients[client].replies[0]).unwrap();
-        assert_eq!(world.requests().next().map(|request| request.body.text()).as_deref(), Some("hello"));
+        assert_eq!(
+            world.requests().next().map(|request| request.body.text()).as_deref(),
+            Some("hello")
+        );
         world.finish();
     }
 }
@@ -490,7 +526,9 @@ fn open(world: &mut World, fields: &[(&str, &str)]) -> usize {
 #[test]
 fn streams_of_http2_go_on_both_ways() {
     let mut world = world_of(Buffering::Auto);
-    world.serve(|_| Some(vec![Do::Bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec())]));
+    world.serve(|_| {
+        Some(vec![Do::Bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec())])
+    });
     let client = open(&mut world, &[]);
     world.send(client, &frame(DATA, 0, 1, b"a"));
     world.run_for(SOON);
@@ -510,20 +548,26 @@ fn streams_of_http2_go_on_both_ways() {
     world.send(client, &frame(DATA, END_STREAM, 1, b""));
     world.say(conn, Do::Answer(b"0\r\n\r\n".to_vec()));
     world.settle();
-    assert_eq!(world.stream_reply(client, 1).map(|reply| (reply.status, reply.body.length)), Some((200, 19)));
+    assert_eq!(
+        world.stream_reply(client, 1).map(|reply| (reply.status, reply.body.length)),
+        Some((200, 19))
+    );
     world.finish();
 }
 
 #[test]
 fn streams_of_http2_are_told_what_the_server_says() {
-    for (answers, status) in
-        [(CONTINUE, 200), (&b"HTTP/1.1 401 No\r\nContent-Length: 3\r\n\r\nno\n"[..], 401), (b"", 200)]
-    {
+    for (answers, status) in [
+        (CONTINUE, 200),
+        (&b"HTTP/1.1 401 No\r\nContent-Length: 3\r\n\r\nno\n"[..], 401),
+        (b"", 200),
+    ] {
         let mut world = world_of(Buffering::Auto);
         let client = open(&mut world, &[("expect", "100-continue"), ("content-length", "5")]);
         assert_eq!(arrived(&world).as_deref(), Some(""));
         let conn = carrier(&world);
-        let said = if status == 401 { Do::Answer(answers.to_vec()) } else { Do::Bytes(answers.to_vec()) };
+        let said =
+            if status == 401 { Do::Answer(answers.to_vec()) } else { Do::Bytes(answers.to_vec()) };
         world.say(conn, said);
         world.run_for(if answers.is_empty() { SECOND + LATER } else { 0 });
         if status == 200 {
@@ -551,6 +595,9 @@ fn a_stream_that_does_not_wait_keeps_its_body_back() {
     world.say(conn, Do::Bytes(CONTINUE.to_vec()));
     world.settle();
     assert_eq!(world.stream_reply(client, 1).map(|reply| reply.status), Some(200));
-    assert_eq!(world.requests().next().map(|request| request.body.text()).as_deref(), Some("hello"));
+    assert_eq!(
+        world.requests().next().map(|request| request.body.text()).as_deref(),
+        Some("hello")
+    );
     world.finish();
 }

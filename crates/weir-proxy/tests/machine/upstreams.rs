@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use weir_check::upstreams::{
-    Asker, Closing, Company, Ending, HostileUpstream, Outcome, Step, Trust, by_id, catalogue, check_honest, closings,
+    Asker, Closing, Company, Ending, HostileUpstream, Outcome, Step, Trust, by_id, catalogue,
+    check_honest, closings,
 };
 use weir_proxy::plan::PipelineMode;
 
@@ -104,11 +105,15 @@ impl Play {
         for (victim, nonce) in &self.asked {
             let at = taken.entry(*victim).or_default();
             let client = &self.world.clients[*victim];
-            let reply = client.replies.get(*at).unwrap_or_else(|| panic!("{name}: victim {nonce} got nothing"));
+            let reply = client
+                .replies
+                .get(*at)
+                .unwrap_or_else(|| panic!("{name}: victim {nonce} got nothing"));
             check_honest(nonce, reply).unwrap_or_else(|fault| panic!("{name}: {fault}"));
             *at += 1;
         }
-        let replies: usize = self.victims.iter().map(|victim| self.world.clients[*victim].replies.len()).sum();
+        let replies: usize =
+            self.victims.iter().map(|victim| self.world.clients[*victim].replies.len()).sum();
         assert_eq!(replies, self.asked.len(), "{name}: answers too many");
     }
 
@@ -142,20 +147,39 @@ fn play(row: &HostileUpstream, company: Company, seed: u64) {
     let blamed = play.world.count(|counters| counters.demotions.get());
     let surplus = play.world.count(|counters| counters.surplus.get());
     let doubts = play.world.count(|counters| counters.doubts.iter().map(|doubt| doubt.get()).sum());
-    let conn = play.world.conns.iter().rposition(|conn| conn.requests.iter().any(|it| it.nonce() == NONCE));
+    let conn = play
+        .world
+        .conns
+        .iter()
+        .rposition(|conn| conn.requests.iter().any(|it| it.nonce() == NONCE));
     let closed = conn.is_none_or(|conn| play.world.conns[conn].closed);
     let client = &play.world.clients[asker];
     let seen = Outcome { nonce: NONCE, replies: &client.replies, end: client.end.as_ref() };
     row.asker.check(seen).unwrap_or_else(|fault| panic!("{name}: {fault}"));
     match row.trust {
-        Trust::Kept => assert!((blamed, surplus) == (0, 0) && !closed, "{name}: blamed {blamed}, closed {closed}"),
+        Trust::Kept => assert!(
+            (blamed, surplus) == (0, 0) && !closed,
+            "{name}: blamed {blamed}, closed {closed}"
+        ),
         Trust::Any => {}
         Trust::Either => assert_eq!((blamed, surplus), (0, 0), "{name}"),
-        Trust::Rude => assert!(surplus == 0 && closed, "{name}: surplus {surplus}, closed {closed}"),
-        Trust::Closed => assert!((blamed, surplus) == (0, 0) && closed, "{name}: blamed {blamed}, closed {closed}"),
-        Trust::Doubt if row.letter == "E9" => assert!(doubts > 0 && closed, "{name}: {doubts} doubts"),
-        Trust::Doubt => assert!(blamed > 0 && surplus == 0 && closed, "{name}: blamed {blamed} {surplus} {closed}"),
-        Trust::Surplus => assert!(surplus > 0 && closed, "{name}: surplus {surplus}, closed {closed}"),
+        Trust::Rude => {
+            assert!(surplus == 0 && closed, "{name}: surplus {surplus}, closed {closed}")
+        }
+        Trust::Closed => assert!(
+            (blamed, surplus) == (0, 0) && closed,
+            "{name}: blamed {blamed}, closed {closed}"
+        ),
+        Trust::Doubt if row.letter == "E9" => {
+            assert!(doubts > 0 && closed, "{name}: {doubts} doubts")
+        }
+        Trust::Doubt => assert!(
+            blamed > 0 && surplus == 0 && closed,
+            "{name}: blamed {blamed} {surplus} {closed}"
+        ),
+        Trust::Surplus => {
+            assert!(surplus > 0 && closed, "{name}: surplus {surplus}, closed {closed}")
+        }
     }
     if company == Company::Pipelined {
         let depth = play.depth_now();
@@ -306,7 +330,11 @@ fn play_closing(row: &Closing, seed: u64) {
             Ending::Rst | Ending::Unread => vec![Do::Answer(whole), Do::Rst],
             Ending::HalfAnswer => vec![Do::Answer(whole)],
             Ending::Announced => {
-                let text = String::from_utf8(whole).unwrap().replacen("X-Nonce", "Connection: close\r\nX-Nonce", 1);
+                let text = String::from_utf8(whole).unwrap().replacen(
+                    "X-Nonce",
+                    "Connection: close\r\nX-Nonce",
+                    1,
+                );
                 vec![Do::Answer(text.into_bytes()), Do::Fin, Do::Silence]
             }
         })
@@ -338,7 +366,10 @@ fn play_closing(row: &Closing, seed: u64) {
     for (client, nonce) in &asked {
         let at = taken.entry(*client).or_default();
         let Some(reply) = world.clients[*client].replies.get(*at) else {
-            assert!(how == Ending::HalfAnswer && world.clients[*client].end.is_some(), "{name}: {nonce} unanswered");
+            assert!(
+                how == Ending::HalfAnswer && world.clients[*client].end.is_some(),
+                "{name}: {nonce} unanswered"
+            );
             cut += 1;
             continue;
         };
@@ -421,7 +452,9 @@ fn e28_nothing_unsafe_stands_behind_an_announced_end() {
     check_honest("aaaa0002", world.clients[poster].replies.last().unwrap()).unwrap();
     assert_eq!(world.count(|counters| counters.demotions.get()), 0);
     assert_eq!(
-        world.count(|counters| counters.doubts[weir_proxy::cross::doubt::Doubt::NotPersistent as usize].get()),
+        world.count(|counters| counters.doubts
+            [weir_proxy::cross::doubt::Doubt::NotPersistent as usize]
+            .get()),
         0
     );
     assert_eq!(world.times_served("aaaa0002"), 1);
@@ -441,7 +474,9 @@ fn e5_no_content_with_an_answer_as_body_in_a_pipeline() {
         play.ask(12);
         play.world.run_for(100_000);
         let client = &play.world.clients[asker];
-        row.asker.check(Outcome { nonce: NONCE, replies: &client.replies, end: client.end.as_ref() }).unwrap();
+        row.asker
+            .check(Outcome { nonce: NONCE, replies: &client.replies, end: client.end.as_ref() })
+            .unwrap();
         play.check_victims(&format!("seed {seed}"));
         assert_eq!(play.depth_now(), 1);
         play.world.finish();

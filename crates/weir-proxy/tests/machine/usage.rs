@@ -25,7 +25,11 @@ fn told(world: &World) -> (UsedReport, UsedReport) {
 }
 
 fn row<'a>(report: &'a UsedReport, name: &str) -> &'a UsedRow {
-    report.rows.iter().find(|row| *row.name == *name).unwrap_or_else(|| panic!("no {name} in {report:?}"))
+    report
+        .rows
+        .iter()
+        .find(|row| *row.name == *name)
+        .unwrap_or_else(|| panic!("no {name} in {report:?}"))
 }
 
 /// Connections, requests, tunnels and refusals.
@@ -47,7 +51,9 @@ fn who_did_what() {
     world.errands.clear();
     resolved(&mut world, "a.example", &[[127, 0, 0, 1]], 60_000_000);
     for (n, target) in
-        ["http://a.example:9000/v?n=", "http://127.0.0.1:9001/v?n=", "http://10.0.0.1/"].iter().enumerate()
+        ["http://a.example:9000/v?n=", "http://127.0.0.1:9001/v?n=", "http://10.0.0.1/"]
+            .iter()
+            .enumerate()
     {
         send(&mut world, client, "GET", &format!("{target}{:08}", n + 3), ANN);
         world.run_for(1000);
@@ -60,14 +66,23 @@ fn who_did_what() {
     let (destinations, users) = told(&world);
     assert_eq!(figures(row(&destinations, "a.example:9000")), (1, 2, 0, vec![]));
     assert_eq!(figures(row(&destinations, "127.0.0.1:9001")), (1, 1, 0, vec![]));
-    assert_eq!(figures(row(&destinations, "10.0.0.1:80")), (0, 0, 0, vec![("address-not-public", 1)]));
-    assert_eq!(figures(row(&destinations, "127.0.0.1:9002")), (0, 1, 0, vec![("connect-failed", 1)]));
+    assert_eq!(
+        figures(row(&destinations, "10.0.0.1:80")),
+        (0, 0, 0, vec![("address-not-public", 1)])
+    );
+    assert_eq!(
+        figures(row(&destinations, "127.0.0.1:9002")),
+        (0, 1, 0, vec![("connect-failed", 1)])
+    );
     assert_eq!((destinations.rows.len(), &destinations.others), (4, &Use::default()));
     let refused = vec![("address-not-public", 1), ("connect-failed", 1)];
     assert_eq!((figures(row(&users, "ann")), users.rows.len()), ((1, 4, 0, refused), 1));
     let sum = |of: fn(&Use) -> u64| destinations.rows.iter().map(|row| of(&row.used)).sum::<u64>();
     let of_ann = &row(&users, "ann").used;
-    assert_eq!((of_ann.bytes_in, of_ann.bytes_out), (sum(|used| used.bytes_in), sum(|used| used.bytes_out)));
+    assert_eq!(
+        (of_ann.bytes_in, of_ann.bytes_out),
+        (sum(|used| used.bytes_in), sum(|used| used.bytes_out))
+    );
     assert!(of_ann.bytes_in > 0 && of_ann.bytes_out > 0);
     world.finish();
 }
@@ -100,7 +115,10 @@ fn tunnels_are_charged() {
         world.run_for(1000);
         let destinations = told(&world).0;
         let tunnel = row(&destinations, "127.0.0.1:9000");
-        assert_eq!((tunnel.connections, tunnel.used.bytes_out, tunnel.used.bytes_in), (0, 1000, 50_000));
+        assert_eq!(
+            (tunnel.connections, tunnel.used.bytes_out, tunnel.used.bytes_in),
+            (0, 1000, 50_000)
+        );
         world.finish();
     }
 }
@@ -173,7 +191,10 @@ fn connections_are_charged_to_where_they_go() {
     assert_eq!((figures(first), bytes(first)), ((0, 0, 2, vec![]), (21, 5000)));
     assert_eq!(figures(row(&destinations, &name(1))), (0, 0, 3, vec![("connect-failed", 3)]));
     assert_eq!(figures(row(&destinations, &name(2))), (0, 0, 2, vec![("connect-timeout", 1)]));
-    assert_eq!(figures(row(&destinations, &own.to_string())), (0, 0, 0, vec![("own-destination", 1)]));
+    assert_eq!(
+        figures(row(&destinations, &own.to_string())),
+        (0, 0, 0, vec![("own-destination", 1)])
+    );
     assert_eq!((destinations.rows.len(), &destinations.others), (4, &Use::default()));
     assert_eq!(told(&world).1, UsedReport::default(), "nobody says who he is");
     world.finish();
@@ -188,7 +209,10 @@ fn who_finds_no_room_is_refused_by_where_he_wanted_to() {
     world.reload(plan);
     let first = client_to(&mut world, at(0), 1000);
     client_to(&mut world, at(0), 1000);
-    assert_eq!(figures(row(&told(&world).0, &at(0).to_string())), (1, 0, 1, vec![("no-server", 1)]));
+    assert_eq!(
+        figures(row(&told(&world).0, &at(0).to_string())),
+        (1, 0, 1, vec![("no-server", 1)])
+    );
     world.moved = (0, 0);
     world.end_flow(first, Over::Complete);
     world.finish();
@@ -203,7 +227,12 @@ fn requests_are_charged_to_where_their_client_went() {
     for n in 0..2 {
         let client = client_to(&mut world, at(0), 0);
         for round in 0..2 {
-            world.ask(client, "GET", &format!("/v?n=0000{n}00{round}"), "X-Other: 127.0.0.1:9001\r\n");
+            world.ask(
+                client,
+                "GET",
+                &format!("/v?n=0000{n}00{round}"),
+                "X-Other: 127.0.0.1:9001\r\n",
+            );
             world.run_for(1000);
         }
         assert_eq!(world.clients[client].statuses(), [200; 2]);
@@ -217,7 +246,10 @@ fn requests_are_charged_to_where_their_client_went() {
     world.is_own = false;
     (0..2).for_each(|n| world.get(own, &format!("{n:08}")));
     world.run_for(1000);
-    assert_eq!((world.clients[refused].statuses(), world.clients[own].statuses()), (vec![502], vec![421; 2]));
+    assert_eq!(
+        (world.clients[refused].statuses(), world.clients[own].statuses()),
+        (vec![502], vec![421; 2])
+    );
     // The original destination is unknown.
     world.destination = None;
     let unknown = world.client();
@@ -239,7 +271,8 @@ fn who_stands_in_is_no_destination() {
     let mut plan = through(Pool::Pinned, 2);
     plan.upstreams[0].all_down = AllDown::Fallback(1);
     let spare = ServerPlan { connections_min: 0, ..ServerPlan::new("spare", at(1)) };
-    plan.upstreams[1] = UpstreamPlan { name: "spare".to_owned(), servers: vec![spare], ..UpstreamPlan::default() };
+    plan.upstreams[1] =
+        UpstreamPlan { name: "spare".to_owned(), servers: vec![spare], ..UpstreamPlan::default() };
     let mut world = World::started(plan, 1, 1);
     world.servers[0].door = Door::Refuses;
     let client = client_to(&mut world, at(0), 0);
@@ -274,7 +307,10 @@ fn who_moves_is_counted_where_he_is() {
     assert_eq!(world.clients[client].statuses(), [421; 2]);
     for node in 0..2 {
         let usage = world.nodes[node].engine.report().usage.expect("destinations");
-        assert_eq!(figures(row(&usage.destinations, &at(0).to_string())).3, [("own-destination", 1)]);
+        assert_eq!(
+            figures(row(&usage.destinations, &at(0).to_string())).3,
+            [("own-destination", 1)]
+        );
     }
     world.finish();
 }

@@ -34,8 +34,14 @@ fn guarded_by(file: &str, passes_on: bool) -> Plan {
     request.push("X-User", Edit::Set(Text::compile("$remote_user").expect("a text")));
     let users = BasicAuth { users: Path::new(file).into(), realm: "a \"b\"".into(), passes_on };
     let statuses = vec![Codes { first: 401, last: 401 }];
-    let page = ErrorPage { statuses, media_type: b"text/html"[..].into(), content: "<p>Who?</p>".into() };
-    let rules = RouteRules { users: Some(users), request, pages: vec![Arc::new(page)], ..RouteRules::default() };
+    let page =
+        ErrorPage { statuses, media_type: b"text/html"[..].into(), content: "<p>Who?</p>".into() };
+    let rules = RouteRules {
+        users: Some(users),
+        request,
+        pages: vec![Arc::new(page)],
+        ..RouteRules::default()
+    };
     let inside = Route { path: "/in".to_owned(), rules: Some(Arc::new(rules)), ..Route::default() };
     Plan {
         routes: RouteTable::new(vec![Route::default(), inside]),
@@ -52,7 +58,9 @@ fn ann() -> Arc<User> {
 fn judge(world: &mut World, verdict: Result<&Arc<User>, Unverified>) -> Credentials {
     assert!(!world.errands.is_empty(), "nothing is asked");
     let (node, errand) = world.errands.remove(0);
-    let Errand::Verify { question, client, users, credentials } = errand else { panic!("{errand:?}") };
+    let Errand::Verify { question, client, users, credentials } = errand else {
+        panic!("{errand:?}")
+    };
     assert_eq!(&*users, Path::new("users"));
     world.news(node, News::Verified { question, client, user: verdict.cloned() });
     world.run_for(1000);
@@ -71,16 +79,25 @@ fn who_does_not_show_himself_gets_a_challenge() {
         let client = world.client();
         let two = format!("{ANN}{ANN}");
         let long = format!("Authorization: Basic {}\r\n", "a".repeat(5000));
-        for fields in ["", "Authorization: Bearer abc\r\n", "Authorization: Basic !\r\n", &two, &long] {
+        for fields in
+            ["", "Authorization: Bearer abc\r\n", "Authorization: Basic !\r\n", &two, &long]
+        {
             ask(&mut world, client, "/in/a", fields);
         }
         assert!(world.errands.is_empty(), "none of these can be compared");
         ask(&mut world, client, "/in/b", BOB);
-        assert_eq!(world.clients[client].statuses(), [401; 5], "nothing is said before the verdict");
+        assert_eq!(
+            world.clients[client].statuses(),
+            [401; 5],
+            "nothing is said before the verdict"
+        );
         assert_eq!(&*judge(&mut world, Err(Unverified::Wrong)).name, "bob");
         assert_eq!(world.clients[client].statuses(), [401; 6]);
         for reply in &world.clients[client].replies {
-            assert_eq!(reply.fields.all("www-authenticate"), ["Basic realm=\"a b\", charset=\"UTF-8\""]);
+            assert_eq!(
+                reply.fields.all("www-authenticate"),
+                ["Basic realm=\"a b\", charset=\"UTF-8\""]
+            );
             assert_eq!(reply.body.text(), "<p>Who?</p>");
         }
         // HEAD has no content, and a route without users is open.
@@ -90,10 +107,19 @@ fn who_does_not_show_himself_gets_a_challenge() {
         let asked: Vec<_> = world.requests().map(|request| request.target.clone()).collect();
         assert_eq!(asked, ["/v?n=00000001"]);
         let open = world.requests().next().expect("one");
-        assert_eq!(open.fields.all("authorization"), [BOB_VALUE], "it is the server's affair where weir asks nobody");
-        let words: Vec<_> = world.lines.iter().map(|line| line.split(' ').next_back().unwrap_or_default()).collect();
+        assert_eq!(
+            open.fields.all("authorization"),
+            [BOB_VALUE],
+            "it is the server's affair where weir asks nobody"
+        );
+        let words: Vec<_> = world
+            .lines
+            .iter()
+            .map(|line| line.split(' ').next_back().unwrap_or_default())
+            .collect();
         let (missing, invalid) = ("authorization-missing", "authorization-invalid");
-        let expected = [missing, invalid, invalid, invalid, invalid, "authorization-wrong", missing, "-"];
+        let expected =
+            [missing, invalid, invalid, invalid, invalid, "authorization-wrong", missing, "-"];
         assert_eq!(words, expected);
         world.finish();
     }
@@ -146,7 +172,9 @@ fn answers_keep_their_order() {
     for verdict in [Ok(&who), Err(Unverified::Wrong)] {
         let mut world = World::started(guarded(false), 1, 1);
         let client = world.client();
-        for (target, fields) in [("/v?n=00000001", ""), ("/in/v?n=00000002", ANN), ("/v?n=00000003", "")] {
+        for (target, fields) in
+            [("/v?n=00000001", ""), ("/in/v?n=00000002", ANN), ("/v?n=00000003", "")]
+        {
             world.ask(client, "GET", target, fields);
         }
         world.ask(client, "GET", "/in/v?n=00000004", BOB);
@@ -154,7 +182,10 @@ fn answers_keep_their_order() {
         assert_eq!((world.clients[client].statuses(), world.errands.len()), (vec![200], 1));
         judge(&mut world, verdict);
         let second = if verdict.is_ok() { 200 } else { 401 };
-        assert_eq!((world.clients[client].statuses(), world.errands.len()), (vec![200, second, 200], 1));
+        assert_eq!(
+            (world.clients[client].statuses(), world.errands.len()),
+            (vec![200, second, 200], 1)
+        );
         judge(&mut world, Err(Unverified::Wrong));
         assert_eq!(world.clients[client].statuses(), [200, second, 200, 401]);
         world.half_close(client);
@@ -194,12 +225,15 @@ fn a_client_that_says_nothing_more_is_answered() {
 fn bodies_wait_too() {
     let post = |world: &mut World, client: usize, fields: &str, length: usize| {
         world.expect(client, "POST", false, false);
-        let head = format!("POST /in/v?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{fields}\r\n");
+        let head = format!(
+            "POST /in/v?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{fields}\r\n"
+        );
         world.send(client, head.as_bytes());
     };
-    for (fields, length, is_good) in [("", 5, true), ("", 5, false), ("", 300_000, true), ("", 300_000, false)]
-        .into_iter()
-        .chain([("Expect: 100-continue\r\n", 5, true), ("Expect: 100-continue\r\n", 5, false)])
+    for (fields, length, is_good) in
+        [("", 5, true), ("", 5, false), ("", 300_000, true), ("", 300_000, false)]
+            .into_iter()
+            .chain([("Expect: 100-continue\r\n", 5, true), ("Expect: 100-continue\r\n", 5, false)])
     {
         let mut world = World::started(guarded(false), 1, 1);
         let client = world.client();
@@ -209,7 +243,9 @@ fn bodies_wait_too() {
             world.send(client, &vec![b'x'; length]);
         }
         world.run_for(10_000);
-        assert!(world.clients[client].interim().is_empty() && world.clients[client].replies.is_empty());
+        assert!(
+            world.clients[client].interim().is_empty() && world.clients[client].replies.is_empty()
+        );
         let who = ann();
         judge(&mut world, if is_good { Ok(&who) } else { Err(Unverified::Wrong) });
         if expects {
@@ -221,10 +257,17 @@ fn bodies_wait_too() {
             }
         }
         world.run_for(10_000);
-        assert_eq!(world.clients[client].statuses(), [if is_good { 200 } else { 401 }], "{fields}{length} {is_good}");
+        assert_eq!(
+            world.clients[client].statuses(),
+            [if is_good { 200 } else { 401 }],
+            "{fields}{length} {is_good}"
+        );
         assert_eq!(world.seen_by("00000001").len(), usize::from(is_good));
         let goes_on = is_good || length == 5 && !expects;
-        assert_eq!(world.clients[client].replies[0].fields.all("connection").contains(&"close"), !goes_on);
+        assert_eq!(
+            world.clients[client].replies[0].fields.all("connection").contains(&"close"),
+            !goes_on
+        );
         if goes_on {
             ask(&mut world, client, "/v?n=00000002", "");
             assert_eq!(world.clients[client].statuses().last(), Some(&200));
@@ -257,7 +300,11 @@ fn streams_are_judged_one_by_one() {
     judge(&mut world, Ok(&ann()));
     assert_eq!(world.streams_answered(client), [9, 1, 3, 5, 11]);
     for (stream, status) in [(1, 200), (3, 401), (5, 200), (11, 200)] {
-        assert_eq!(world.stream_reply(client, stream).expect("an answer").status, status, "{stream}");
+        assert_eq!(
+            world.stream_reply(client, stream).expect("an answer").status,
+            status,
+            "{stream}"
+        );
     }
     let refused = world.stream_reply(client, 3).expect("an answer");
     assert_eq!(refused.fields.all("www-authenticate").len(), 1);
@@ -265,14 +312,24 @@ fn streams_are_judged_one_by_one() {
     for n in 0..20 {
         let stream = 13 + 2 * n;
         let value = if n % 2 == 0 { BOB_VALUE } else { ANN_VALUE };
-        world.open_with(client, stream, ("POST", &format!("/in/v?n={stream:08}")), &by(value), Some(&body));
+        world.open_with(
+            client,
+            stream,
+            ("POST", &format!("/in/v?n={stream:08}")),
+            &by(value),
+            Some(&body),
+        );
         world.run_for(1000);
         if value == BOB_VALUE {
             judge(&mut world, Err(Unverified::Wrong));
         }
         assert!(world.errands.is_empty());
         let expected = if value == BOB_VALUE { 401 } else { 200 };
-        assert_eq!(world.stream_reply(client, stream).map(|reply| reply.status), Some(expected), "{stream}");
+        assert_eq!(
+            world.stream_reply(client, stream).map(|reply| reply.status),
+            Some(expected),
+            "{stream}"
+        );
     }
     assert!(world.seen_by("00000003").is_empty() && world.seen_by("00000007").is_empty());
     assert!(world.requests().all(|request| !request.fields.has("authorization")));
@@ -319,7 +376,9 @@ fn a_verdict_is_for_the_request_that_asked() {
     let mut world = World::started(guarded(false), 1, 1);
     let client = world.client();
     ask(&mut world, client, "/in/v?n=00000001", ANN);
-    let Some((node, Errand::Verify { question, client: lane, .. })) = world.errands.first().cloned() else {
+    let Some((node, Errand::Verify { question, client: lane, .. })) =
+        world.errands.first().cloned()
+    else {
         panic!("nothing is asked")
     };
     judge(&mut world, Err(Unverified::NoRoom));

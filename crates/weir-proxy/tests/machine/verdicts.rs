@@ -43,14 +43,20 @@ fn what_one_worker_finds_all_know() {
     assert_eq!((trust(&world, 0), trust(&world, 1)), (TrustState::Unfit, TrustState::Unfit));
     let seen = [told(&mut world, 0), told(&mut world, 1)].concat();
     let count = |what: What| seen.iter().filter(|seen| **seen == what).count();
-    assert_eq!((count(What::Judged(UNFIT)), count(What::Unfit(Doubt::FailsRehearsal)), seen.len()), (2, 1, 3));
+    assert_eq!(
+        (count(What::Judged(UNFIT)), count(What::Unfit(Doubt::FailsRehearsal)), seen.len()),
+        (2, 1, 3)
+    );
     // Also a worker that has seen nothing of it.
     world.begin_anew(1);
     world.settle();
     assert_eq!(trust(&world, 1), TrustState::Unfit);
     clear(&mut world);
     assert!(matches!(trust(&world, 1), TrustState::Earning { .. }));
-    assert_eq!((told(&mut world, 0), told(&mut world, 1)), (vec![What::Cleared], vec![What::Cleared]));
+    assert_eq!(
+        (told(&mut world, 0), told(&mut world, 1)),
+        (vec![What::Cleared], vec![What::Cleared])
+    );
     world.begin_anew(1);
     world.settle();
     assert!(matches!(trust(&world, 1), TrustState::Earning { .. }));
@@ -59,7 +65,9 @@ fn what_one_worker_finds_all_know() {
 
 #[test]
 fn one_that_was_kept_holds_from_the_first_request_until_it_is_cleared() {
-    for (verdict, state) in [(UNFIT, TrustState::Unfit), (Verdict::Surplus(None), TrustState::Surplus)] {
+    for (verdict, state) in
+        [(UNFIT, TrustState::Unfit), (Verdict::Surplus(None), TrustState::Surplus)]
+    {
         let mut world = World::started(adaptive(), 1, 1);
         restore_verdicts(&mut world.nodes[0].engine, &[(0, verdict)]);
         // A server that does not exist.
@@ -101,6 +109,10 @@ fn a_reload_keeps_it() {
     world.reload(other);
     let report = world.nodes[0].engine.report();
     let states: Vec<_> = report.servers.iter().map(|server| server.trust).collect();
-    assert_eq!(states, [TrustState::Unfit, TrustState::Unfit, TrustState::Earning { clean: 0 }], "before, and now");
+    assert_eq!(
+        states,
+        [TrustState::Unfit, TrustState::Unfit, TrustState::Earning { clean: 0 }],
+        "before, and now"
+    );
     world.finish();
 }

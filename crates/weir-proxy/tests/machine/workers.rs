@@ -29,12 +29,20 @@ fn one_connection_serves_two_workers() {
 
 #[test]
 fn connections_are_counted_over_all_workers() {
-    for (servers, connections, workers) in [(1, 1, 2), (1, 5, 2), (3, 1, 2), (2, 3, 4), (1, 32, 3)] {
+    for (servers, connections, workers) in [(1, 1, 2), (1, 5, 2), (3, 1, 2), (2, 3, 4), (1, 32, 3)]
+    {
         let mut world = World::started(plan(servers, connections), workers, 1);
         world.run_for(1_000_000);
         for server in 0..servers {
-            let open = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == server).count();
-            assert_eq!(open, connections as usize, "server {server} of {servers}, {workers} workers");
+            let open = world
+                .open_conns()
+                .into_iter()
+                .filter(|conn| world.conns[*conn].server == server)
+                .count();
+            assert_eq!(
+                open, connections as usize,
+                "server {server} of {servers}, {workers} workers"
+            );
         }
         world.finish();
     }
@@ -60,9 +68,15 @@ fn uploads_cross_workers() {
         let client = world.client_of(1);
         let body: Vec<u8> = (0..600_000u32).map(|n| (n * 7) as u8).collect();
         world.expect(client, "POST", false, false);
-        let framing =
-            if chunked { "Transfer-Encoding: chunked".into() } else { format!("Content-Length: {}", body.len()) };
-        world.send(client, format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
+        let framing = if chunked {
+            "Transfer-Encoding: chunked".into()
+        } else {
+            format!("Content-Length: {}", body.len())
+        };
+        world.send(
+            client,
+            format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes(),
+        );
         world.servers[0].deaf = true;
         send_body(&mut world, client, &body, chunked);
         world.settle();
@@ -74,13 +88,20 @@ fn uploads_cross_workers() {
         world.run_for(100_000);
         let client = world.client_of(1);
         world.expect(client, "POST", false, false);
-        world.send(client, format!("POST /p?n=00000002 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
+        world.send(
+            client,
+            format!("POST /p?n=00000002 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes(),
+        );
         send_body(&mut world, client, &body, chunked);
         world.settle();
         check_honest("00000002", &world.clients[client].replies[0]).unwrap();
         let got = world.requests().find(|request| request.nonce() == "00000002").unwrap();
         assert_eq!(got.body, weir_check::Body::of(&body));
-        assert_eq!(world.requests().count(), 1, "the body that was broken off is not complete anywhere");
+        assert_eq!(
+            world.requests().count(),
+            1,
+            "the body that was broken off is not complete anywhere"
+        );
         world.finish();
     }
 }
@@ -104,7 +125,8 @@ fn cancellations_cross_workers() {
         leavers.into_iter().for_each(|leaver| world.reset(leaver));
         world.run_for(200_000);
         for (n, other) in others.into_iter().enumerate() {
-            check_honest(&format!("b{n}{round:06}"), world.clients[other].replies.last().unwrap()).unwrap();
+            check_honest(&format!("b{n}{round:06}"), world.clients[other].replies.last().unwrap())
+                .unwrap();
         }
     }
     assert_eq!(world.count(|counters| counters.in_flight.get()), 0);
@@ -124,7 +146,10 @@ fn broken_uploads_end_their_connection() {
         assert!(world.conns[0].judge.current().is_some());
         world.get(victim, "00000001");
         world.settle();
-        assert!(world.clients[victim].replies.is_empty(), "nothing follows a body that is not complete");
+        assert!(
+            world.clients[victim].replies.is_empty(),
+            "nothing follows a body that is not complete"
+        );
         world.reset(client);
         world.settle();
         assert!(world.conns[0].closed);
@@ -149,13 +174,25 @@ fn a_broken_upload_behind_an_answer_waits_for_its_end() {
             if seen.request.method == "POST" {
                 return None;
             }
-            let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 40\r\n\r\n", seen.request.nonce());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 40\r\n\r\n",
+                seen.request.nonce()
+            );
             let half = || Do::Bytes(vec![b'y'; 20]);
-            Some(vec![Do::Delay(1000), Do::Answer(head.into_bytes()), half(), Do::Delay(50_000), half()])
+            Some(vec![
+                Do::Delay(1000),
+                Do::Answer(head.into_bytes()),
+                half(),
+                Do::Delay(50_000),
+                half(),
+            ])
         });
         world.get(reader, "aaaa0001");
         world.expect(client, "POST", false, false);
-        world.send(client, b"POST /p?n=aaaa0002 HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n");
+        world.send(
+            client,
+            b"POST /p?n=aaaa0002 HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n",
+        );
         world.send(client, &[b'x'; 100_000]);
         world.run_for(10_000);
         assert!(world.clients[reader].current().is_some());
@@ -192,11 +229,18 @@ fn doubt_crosses_workers() {
         world.say(conn, Do::Bytes(text));
         world.run_for(100_000);
         assert_eq!(burst(&mut world, 20), 1);
-        let count = world.count(|counters| if surplus { counters.surplus.get() } else { counters.demotions.get() });
+        let count =
+            world.count(
+                |counters| if surplus { counters.surplus.get() } else { counters.demotions.get() },
+            );
         assert_eq!(count, 1, "counted by the worker that found it");
         world.run_for(61_000_000);
         burst(&mut world, 100);
-        assert_eq!(burst(&mut world, 20) == 1, surplus, "a doubt is over after a minute, a surplus is not");
+        assert_eq!(
+            burst(&mut world, 20) == 1,
+            surplus,
+            "a doubt is over after a minute, a surplus is not"
+        );
         world.finish();
     }
 }
@@ -247,7 +291,10 @@ fn a_server_that_dies_while_a_request_is_in_the_mail() {
             }
         }
         world.run_for(20_000_000);
-        assert!(clients.iter().any(|client| world.clients[*client].replies.is_empty()), "one of them is in the mail");
+        assert!(
+            clients.iter().any(|client| world.clients[*client].replies.is_empty()),
+            "one of them is in the mail"
+        );
         world.nodes[1].mail_stopped = false;
         world.run_for(1_000_000);
         for client in clients {
@@ -266,7 +313,11 @@ fn what_nobody_can_take_does_not_go_to_and_fro() {
     let mut world = World::started(two, 2, 1);
     world.servers[0].serve = Box::new(|_| Some(vec![Do::Silence]));
     world.servers[1].door = Door::Refuses;
-    let conns = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 1).collect::<Vec<_>>();
+    let conns = world
+        .open_conns()
+        .into_iter()
+        .filter(|conn| world.conns[*conn].server == 1)
+        .collect::<Vec<_>>();
     conns.into_iter().for_each(|conn| world.say(conn, Do::Fin));
     world.run_for(20_000_000);
     let clients: Vec<usize> = (0..4).map(|n| world.client_of(n % 2)).collect();
@@ -276,7 +327,12 @@ fn what_nobody_can_take_does_not_go_to_and_fro() {
     world.run_for(1_000_000);
     let statuses = |world: &World, client: &usize| world.clients[*client].statuses();
     let refused = clients.iter().filter(|client| statuses(&world, client) == [503]).count();
-    assert_eq!(refused, 3, "{:?}", clients.iter().map(|client| statuses(&world, client)).collect::<Vec<_>>());
+    assert_eq!(
+        refused,
+        3,
+        "{:?}",
+        clients.iter().map(|client| statuses(&world, client)).collect::<Vec<_>>()
+    );
     assert!(world.count(|counters| counters.mail_sent.get()) < 50);
     world.finish();
 }
@@ -392,7 +448,9 @@ fn k3_an_answer_that_waits_for_its_turn_is_asked_for_again() {
     world.get(client, "00000001");
     world.get(client, "00000002");
     world.settle();
-    let at = |nonce: &str| world.conns.iter().find(|conn| conn.requests.iter().any(|seen| seen.nonce() == nonce));
+    let at = |nonce: &str| {
+        world.conns.iter().find(|conn| conn.requests.iter().any(|seen| seen.nonce() == nonce))
+    };
     let workers = [at("00000001"), at("00000002")].map(|conn| conn.unwrap().node);
     assert_eq!(workers, [0, 1], "each worker has one of them");
     world.begin_anew(1);

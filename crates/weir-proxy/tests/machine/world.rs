@@ -16,7 +16,9 @@ use std::sync::Arc;
 use weir_check::{End, Reply, Request, StrictReplies, StrictRequests};
 use weir_proxy::base::output::Out;
 use weir_proxy::cross::mail::Post;
-use weir_proxy::engine::{Delivery, Encoded, Engine, FlowEvent, Hints, Job, Over, Parts, divided, on_flow};
+use weir_proxy::engine::{
+    Delivery, Encoded, Engine, FlowEvent, Hints, Job, Over, Parts, divided, on_flow,
+};
 use weir_proxy::forward::lookup::{Errand, News};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::observe::accounting::Use;
@@ -171,7 +173,9 @@ pub struct Conn {
 impl Conn {
     /// Bytes that weir has not taken.
     pub fn unread(&self) -> usize {
-        let len = |incoming: &Incoming| if let Incoming::Bytes(bytes) = incoming { bytes.len() } else { 0 };
+        let len = |incoming: &Incoming| {
+            if let Incoming::Bytes(bytes) = incoming { bytes.len() } else { 0 }
+        };
         self.incoming.iter().map(len).sum()
     }
 
@@ -243,7 +247,9 @@ impl Client {
 
     /// Bytes it has sent that weir has not taken.
     pub fn unread(&self) -> usize {
-        let len = |incoming: &Incoming| if let Incoming::Bytes(bytes) = incoming { bytes.len() } else { 0 };
+        let len = |incoming: &Incoming| {
+            if let Incoming::Bytes(bytes) = incoming { bytes.len() } else { 0 }
+        };
         self.pending.iter().map(len).sum()
     }
 }
@@ -344,8 +350,7 @@ pub struct World {
 }
 
 /// The format of the access log unless a test sets another; [`World::finish`] judges the lines.
-pub const LINE: &str =
-    "$realip_remote_port $request_method $request_uri $status $bytes_sent $ended_by $phase $reason $tries";
+pub const LINE: &str = "$realip_remote_port $request_method $request_uri $status $bytes_sent $ended_by $phase $reason $tries";
 
 /// An access log of this format.
 pub fn access_log(format: &str) -> AccessPlan {
@@ -359,12 +364,21 @@ pub fn plan(servers: usize, connections: u32) -> Plan {
         .map(|n| {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT + n as u16));
             let origin = ServerPlan::new("origin.test:9000", address);
-            ServerPlan { connections_min: connections, connections, connections_max: connections, ..origin }
+            ServerPlan {
+                connections_min: connections,
+                connections,
+                connections_max: connections,
+                ..origin
+            }
         })
         .collect();
     let route = Route::default();
     Plan {
-        upstreams: vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }],
+        upstreams: vec![UpstreamPlan {
+            name: "app".to_owned(),
+            servers,
+            ..UpstreamPlan::default()
+        }],
         routes: RouteTable::new(vec![route]),
         access_log: Some(access_log(LINE)),
         ..Plan::default()
@@ -417,7 +431,12 @@ impl World {
             })
             .collect();
         let servers = (0..servers)
-            .map(|_| Server { door: Door::Open, serve: Box::new(honest), deaf: false, places: usize::MAX })
+            .map(|_| Server {
+                door: Door::Open,
+                serve: Box::new(honest),
+                deaf: false,
+                places: usize::MAX,
+            })
             .collect();
         World {
             now_us,
@@ -478,7 +497,8 @@ impl World {
 
     /// The driver reports that a tunnel is over.
     pub fn end_relay(&mut self, client: usize, by_client: bool) {
-        let (node, token, moved) = (self.clients[client].node, self.clients[client].token, self.moved);
+        let (node, token, moved) =
+            (self.clients[client].node, self.clients[client].token, self.moved);
         let engine = &mut self.nodes[node].engine;
         engine.begin_turn(self.now_us);
         engine.relay_ended(token, moved.0, moved.1, by_client);
@@ -488,7 +508,8 @@ impl World {
 
     /// The driver reports that the relay of a client of `tcp` is over.
     pub fn end_flow(&mut self, client: usize, over: Over) {
-        let (node, token, moved) = (self.clients[client].node, self.clients[client].token, self.moved);
+        let (node, token, moved) =
+            (self.clients[client].node, self.clients[client].token, self.moved);
         let engine = &mut self.nodes[node].engine;
         engine.begin_turn(self.now_us);
         on_flow(engine, token, FlowEvent::RelayEnded { moved, over });
@@ -504,7 +525,10 @@ impl World {
 
     /// An engine is lost with everything that it had, and another one takes its place.
     pub fn begin_anew(&mut self, node: usize) {
-        for number in (0..self.clients.len()).filter(|number| self.clients[*number].node == node).collect::<Vec<_>>() {
+        for number in (0..self.clients.len())
+            .filter(|number| self.clients[*number].node == node)
+            .collect::<Vec<_>>()
+        {
             self.clients[number].closed = true;
             self.clients[number].pending.clear();
             self.client_end(number);
@@ -586,8 +610,14 @@ impl World {
             (|all| all.trials.get(), |server| server.trials.get()),
             (|all| all.upstream_bytes_in.get(), |server| server.bytes_in.get()),
             (|all| all.upstream_bytes_out.get(), |server| server.bytes_out.get()),
-            (|all| all.upstream_closes.sum(), |server| server.closes.sum() - server.closes.get("connect-failed")),
-            (|all| all.doubts.iter().map(|n| n.get()).sum(), |server| server.doubts.iter().map(|n| n.get()).sum()),
+            (
+                |all| all.upstream_closes.sum(),
+                |server| server.closes.sum() - server.closes.get("connect-failed"),
+            ),
+            (
+                |all| all.doubts.iter().map(|n| n.get()).sum(),
+                |server| server.doubts.iter().map(|n| n.get()).sum(),
+            ),
             (
                 |all| all.upstream_glitches.iter().map(|n| n.get()).sum(),
                 |server| server.glitches.iter().map(|n| n.get()).sum(),
@@ -600,10 +630,22 @@ impl World {
         }
         let reports: Vec<_> = self.nodes.iter().map(|node| node.engine.report()).collect();
         let sum = |of: fn(&ServerReport) -> u32| -> u64 {
-            reports.iter().flat_map(|report| &report.servers).map(|server| u64::from(of(server))).sum()
+            reports
+                .iter()
+                .flat_map(|report| &report.servers)
+                .map(|server| u64::from(of(server)))
+                .sum()
         };
-        assert_eq!(sum(|server| server.unanswered), self.count(|all| all.in_flight.get()), "in_flight");
-        assert_eq!(sum(|server| server.waiting), self.count(|all| all.queue_waiting.get()), "queue_waiting");
+        assert_eq!(
+            sum(|server| server.unanswered),
+            self.count(|all| all.in_flight.get()),
+            "in_flight"
+        );
+        assert_eq!(
+            sum(|server| server.waiting),
+            self.count(|all| all.queue_waiting.get()),
+            "queue_waiting"
+        );
         assert_eq!(
             sum(|server| server.ready),
             self.count(|all| all.upstream_connections.get()),
@@ -624,9 +666,11 @@ impl World {
                 let is_anywhere = of_forward == Some(number) || upstream.is_destination();
                 std::iter::repeat_n(is_anywhere, upstream.servers.len())
             });
-            let anywhere: Vec<usize> = anywhere.enumerate().filter_map(|(slot, is)| is.then_some(slot)).collect();
-            let moved =
-                |of: fn(&ServerStats) -> u64| -> u64 { anywhere.iter().map(|slot| self.count_of(*slot, of)).sum() };
+            let anywhere: Vec<usize> =
+                anywhere.enumerate().filter_map(|(slot, is)| is.then_some(slot)).collect();
+            let moved = |of: fn(&ServerStats) -> u64| -> u64 {
+                anywhere.iter().map(|slot| self.count_of(*slot, of)).sum()
+            };
             assert_eq!(bytes(|used| used.bytes_in), moved(|server| server.bytes_in.get()));
             assert_eq!(bytes(|used| used.bytes_out), moved(|server| server.bytes_out.get()));
         }
@@ -645,9 +689,17 @@ impl World {
         }
         self.settle();
         for node in &self.nodes {
-            assert_eq!((node.engine.clients(), node.engine.exchanges()), (0, 0), "sessions and exchanges left");
+            assert_eq!(
+                (node.engine.clients(), node.engine.exchanges()),
+                (0, 0),
+                "sessions and exchanges left"
+            );
         }
-        assert_eq!(self.count(|counters| counters.client_connections.get()), 0, "client_connections");
+        assert_eq!(
+            self.count(|counters| counters.client_connections.get()),
+            0,
+            "client_connections"
+        );
         assert_eq!(self.count(|counters| counters.tunnels.get()), 0, "tunnels");
         self.judge_lines();
         // Requests that wait for unwanted responses end at the latest when the next response or its end comes.
@@ -676,7 +728,11 @@ impl World {
         };
         for client in self.clients.iter().filter(quiet).filter(|_| self.says_line()) {
             let port = client.port.to_string();
-            let own = self.lines.iter().map(|line| line.split(' ').collect::<Vec<_>>()).filter(|line| line[0] == port);
+            let own = self
+                .lines
+                .iter()
+                .map(|line| line.split(' ').collect::<Vec<_>>())
+                .filter(|line| line[0] == port);
             let (mut told, mut tunnels) = (0, 0);
             for line in own {
                 told += line[4].parse::<u64>().expect("a number of bytes");
@@ -686,15 +742,23 @@ impl World {
             // A tunnel has its line when it ends.
             let tunnelled = client.statuses().contains(&101) || self.serves == Serves::Forward;
             let open = tunnelled && tunnels == 0;
-            assert!(open || told == expected, "client {port} took {expected} bytes, its lines say {told}");
+            assert!(
+                open || told == expected,
+                "client {port} took {expected} bytes, its lines say {told}"
+            );
         }
     }
 
     /// Each request has its line.
     fn judge_lines(&self) {
         if self.says_line() {
-            let understood = self.lines.iter().filter(|line| line.split(' ').nth(1) != Some("-")).count();
-            assert_eq!(understood as u64, self.count(|counters| counters.requests.get()), "lines of the access log");
+            let understood =
+                self.lines.iter().filter(|line| line.split(' ').nth(1) != Some("-")).count();
+            assert_eq!(
+                understood as u64,
+                self.count(|counters| counters.requests.get()),
+                "lines of the access log"
+            );
         }
     }
 }
@@ -708,7 +772,10 @@ pub fn honest(seen: &Seen<'_>) -> Option<Vec<Do>> {
 pub fn answer(request: &Request) -> Vec<u8> {
     let mut bytes = weir_check::upstreams::honest_answer(request.nonce());
     if request.method == "HEAD" {
-        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
+        let end = bytes
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .map_or(bytes.len(), |at| at + 4);
         bytes.truncate(end);
     }
     bytes

@@ -32,7 +32,9 @@ const CHANGES: [(&str, Change); 12] = [
     ("indented", |text| text.replace('\n', "\n    ")),
     ("blank lines", |text| text.replace('\n', "\n\n")),
     ("all on one line", |text| text.replace('\n', " ")),
-    ("text around", |text| format!("Bag Attributes\n    friendlyName: END of a chain\nsubject=CN = a\n{text}# END\n")),
+    ("text around", |text| {
+        format!("Bag Attributes\n    friendlyName: END of a chain\nsubject=CN = a\n{text}# END\n")
+    }),
     ("ornaments", |text| {
         format!(
             "# ---- BEGIN CHAIN ----\n#-----BEGIN SERVER-----\n{text}\n#-----END SERVER-----\n# --- END OF FILE ---\n"
@@ -43,12 +45,21 @@ const CHANGES: [(&str, Change); 12] = [
 
 #[test]
 fn each_section_is_read_however_it_came() {
-    let all = [b"first".as_slice(), b"a second one, which is longer than one line has place for in PEM", b"3"];
+    let all = [
+        b"first".as_slice(),
+        b"a second one, which is longer than one line has place for in PEM",
+        b"3",
+    ];
     for (one, first) in CHANGES {
         for (other, second) in CHANGES {
             let parts = all.map(|content| second(&first(&section("CERTIFICATE", content, 64))));
             let got = read(&parts.concat());
-            assert_eq!(got, Ok(all.map(<[u8]>::to_vec).to_vec()), "{one}, {other}: {}", parts.concat());
+            assert_eq!(
+                got,
+                Ok(all.map(<[u8]>::to_vec).to_vec()),
+                "{one}, {other}: {}",
+                parts.concat()
+            );
         }
     }
 }
@@ -68,7 +79,11 @@ fn ornaments_are_no_sections() {
         "\u{2014}\u{2014} END OF CHAIN \u{2014}\u{2014}",
         "# -----BEGIN -----",
     ] {
-        for text in [format!("{ornament}\n{good}"), format!("{good}{ornament}"), format!("{good}{ornament}\n{good}")] {
+        for text in [
+            format!("{ornament}\n{good}"),
+            format!("{good}{ornament}"),
+            format!("{good}{ornament}\n{good}"),
+        ] {
             let count = text.matches("-----BEGIN CERTIFICATE").count();
             assert_eq!(read(&text), Ok(vec![b"one".to_vec(); count]), "{text}");
         }
@@ -115,7 +130,10 @@ fn sections_of_other_kinds_are_left_alone() {
     ]
     .concat();
     assert_eq!(read(&text), Ok(vec![b"one".to_vec(), b"two".to_vec()]));
-    assert_eq!(lists(text.as_bytes()).unwrap().iter().map(|list| list.to_vec()).collect::<Vec<_>>(), [b"list"]);
+    assert_eq!(
+        lists(text.as_bytes()).unwrap().iter().map(|list| list.to_vec()).collect::<Vec<_>>(),
+        [b"list"]
+    );
     assert_eq!(key(text.as_bytes()).unwrap().unwrap().secret_der(), b"key");
     assert!(!has_encrypted_key(text.as_bytes()));
 }
@@ -142,7 +160,8 @@ fn what_is_wrong_is_named_with_its_line() {
     ] {
         assert_eq!(read(&text), Err(Damage { line, why }), "{text}");
     }
-    let wide: Vec<u8> = format!("\u{feff}{good}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let wide: Vec<u8> =
+        format!("\u{feff}{good}").encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert_eq!(certificates(&wide), Err(Damage { line: 1, why: UTF_16 }));
 }
 

@@ -26,7 +26,11 @@ fn read(files: &Files) -> Pair {
 }
 
 fn wanted(ca: &Files, list: Option<&std::path::Path>, required: bool) -> WantedOfClients {
-    WantedOfClients { authorities: ca.certificate.clone(), revocations: list.map(Into::into), required }
+    WantedOfClients {
+        authorities: ca.certificate.clone(),
+        revocations: list.map(Into::into),
+        required,
+    }
 }
 
 /// A listener that judges clients in this way.
@@ -48,7 +52,9 @@ fn who_is_known_gets_in_and_others_hear_why_not() {
         assert_eq!(shown[..], read(&good).key.cert[0][..]);
         assert_eq!(subject_text(&shown).as_deref(), Some("CN=leaf"));
     }
-    let of = |stem: &str, ca: &Files, extensions: &str, days| read(&scratch.signed(ca, stem, extensions, days));
+    let of = |stem: &str, ca: &Files, extensions: &str, days| {
+        read(&scratch.signed(ca, stem, extensions, days))
+    };
     for (pair, why, alert) in [
         (of("strange", &other, FOR_CLIENTS, 9), Failure::UnknownCa, AlertDescription::UnknownCA),
         (of("old", &ca, FOR_CLIENTS, -1), Failure::Expired, AlertDescription::CertificateExpired),
@@ -61,7 +67,11 @@ fn who_is_known_gets_in_and_others_hear_why_not() {
         for version in BOTH {
             let mut wire = Wire::new(&terms, &client_with(version, &pair), "a.example");
             let end = wire.run().unwrap_err();
-            assert!(wire.state == Err(why) && end == Error::AlertReceived(alert), "{:?} {end:?}", wire.state);
+            assert!(
+                wire.state == Err(why) && end == Error::AlertReceived(alert),
+                "{:?} {end:?}",
+                wire.state
+            );
         }
     }
     for version in BOTH {
@@ -79,8 +89,10 @@ fn who_stands_in_the_file_itself_gets_in() {
     let [own, twin, other] = ["own", "twin", "other"].map(|name| scratch.ca(name));
     let lone = scratch.signed(&other, "lone", FOR_CLIENTS, 9);
     let old = scratch.signed(&other, "old", FOR_CLIENTS, -1);
-    let trusted = [&own, &lone, &old].map(|files| std::fs::read_to_string(&files.certificate).unwrap());
-    let certificate = write(&scratch.path("trusted"), &trusted.map(|text| text.trim_end().to_owned()).concat());
+    let trusted =
+        [&own, &lone, &old].map(|files| std::fs::read_to_string(&files.certificate).unwrap());
+    let certificate =
+        write(&scratch.path("trusted"), &trusted.map(|text| text.trim_end().to_owned()).concat());
     let trusted = Files { key: certificate.clone(), certificate };
     let terms = asking(&scratch, wanted(&trusted, None, true));
     for (files, end) in [
@@ -110,9 +122,13 @@ fn who_stands_in_the_file_itself_gets_in() {
 fn who_stands_in_the_file_itself_signs_for_nobody() {
     let scratch = Scratch::new();
     let other = scratch.ca("other");
-    for (at, more) in ["", "basicConstraints=CA:FALSE", "keyUsage=digitalSignature"].into_iter().enumerate() {
-        let pinned = scratch.signed(&other, &format!("pinned-{at}"), &format!("{FOR_CLIENTS}{more}"), 9);
-        let forged = scratch.signed_as(&pinned, &format!("forged-{at}"), "admin", &EC, FOR_CLIENTS, 9);
+    for (at, more) in
+        ["", "basicConstraints=CA:FALSE", "keyUsage=digitalSignature"].into_iter().enumerate()
+    {
+        let pinned =
+            scratch.signed(&other, &format!("pinned-{at}"), &format!("{FOR_CLIENTS}{more}"), 9);
+        let forged =
+            scratch.signed_as(&pinned, &format!("forged-{at}"), "admin", &EC, FOR_CLIENTS, 9);
         for (required, version) in
             [true, false].into_iter().flat_map(|required| BOTH.map(|version| (required, version)))
         {
@@ -123,17 +139,28 @@ fn who_stands_in_the_file_itself_signs_for_nobody() {
                 wire.state.err()
             };
             assert_eq!(end(&client_with(version, &read(&pinned))), None, "{more}");
-            assert_eq!(end(&client_with(version, &read(&forged))), Some(Failure::UnknownCa), "{more}");
-            assert_eq!(end(&any_client(&[version])), required.then_some(Failure::NoCertificate), "{more}");
+            assert_eq!(
+                end(&client_with(version, &read(&forged))),
+                Some(Failure::UnknownCa),
+                "{more}"
+            );
+            assert_eq!(
+                end(&any_client(&[version])),
+                required.then_some(Failure::NoCertificate),
+                "{more}"
+            );
         }
         // Clients choose a certificate by its CA.
         let trust = ClientTrust::read(&wanted(&pinned, None, true), &provider()).unwrap();
         let hints = trust.verifier.root_hint_subjects();
-        let hints: Vec<String> = hints.iter().map(|name| name_text(name_of(name.as_ref()))).collect();
+        let hints: Vec<String> =
+            hints.iter().map(|name| name_text(name_of(name.as_ref()))).collect();
         assert_eq!((hints, trust.authorities), (vec!["CN=other".to_owned()], 1), "{more}");
         // Its revocation would not be checked.
         let list = scratch.list(&other, &format!("list-{at}"), &[], FUTURE);
-        let bad = ClientTrust::read(&wanted(&pinned, Some(&list), true), &provider()).unwrap_err().to_string();
+        let bad = ClientTrust::read(&wanted(&pinned, Some(&list), true), &provider())
+            .unwrap_err()
+            .to_string();
         assert!(bad.contains("has no certificate of a CA"), "{bad}");
     }
 }
@@ -143,8 +170,10 @@ fn a_certificate_that_is_optional_is_judged_when_it_is_shown() {
     let scratch = Scratch::new();
     let (ca, other) = (scratch.ca("ca"), scratch.ca("other"));
     let terms = asking(&scratch, wanted(&ca, None, false));
-    let (good, strange) =
-        (scratch.signed(&ca, "good", FOR_CLIENTS, 9), scratch.signed(&other, "strange", FOR_CLIENTS, 9));
+    let (good, strange) = (
+        scratch.signed(&ca, "good", FOR_CLIENTS, 9),
+        scratch.signed(&other, "strange", FOR_CLIENTS, 9),
+    );
     for version in BOTH {
         let mut without = Wire::new(&terms, &any_client(&[version]), "a.example");
         without.run().unwrap();
@@ -182,7 +211,8 @@ fn what_is_revoked_or_may_be_is_refused() {
     let (ca, other) = (scratch.ca("ca"), scratch.ca("other"));
     let [good, bad] = ["good", "bad"].map(|stem| scratch.signed(&ca, stem, FOR_CLIENTS, 9));
     let list = |stem: &str, ca: &Files, until: &str| scratch.list(ca, stem, &[&bad], until);
-    let (now, old, others) = (list("now", &ca, FUTURE), list("old", &ca, PAST), list("others", &other, FUTURE));
+    let (now, old, others) =
+        (list("now", &ca, FUTURE), list("old", &ca, PAST), list("others", &other, FUTURE));
     for (path, of_good, of_bad) in [
         (&now, None, Failure::Revoked),
         (&old, Some(Failure::Unlisted), Failure::Unlisted),
@@ -224,9 +254,14 @@ fn files_of_something_else_are_told_in_words() {
     let good = scratch.list(&ca, "good", &[], FUTURE);
     let der = scratch.path("good.der");
     super::files::openssl(
-        std::process::Command::new("openssl").args(["crl", "-outform", "DER", "-in"]).arg(&good).arg("-out").arg(&der),
+        std::process::Command::new("openssl")
+            .args(["crl", "-outform", "DER", "-in"])
+            .arg(&good)
+            .arg("-out")
+            .arg(&der),
     );
-    let trust = |list: &std::path::Path| ClientTrust::read(&wanted(&ca, Some(list), true), &provider());
+    let trust =
+        |list: &std::path::Path| ClientTrust::read(&wanted(&ca, Some(list), true), &provider());
     for list in [&good, &der] {
         assert_eq!(trust(list).unwrap().warnings(0), Vec::<String>::new());
     }
@@ -235,14 +270,23 @@ fn files_of_something_else_are_told_in_words() {
         (scratch.path("gone"), "cannot read the revocation lists in "),
         (path("empty", ""), "has no revocation list in PEM"),
         (ca.certificate.clone(), "has no revocation list in PEM"),
-        (path("cut", &text[..text.len() - 30]), "is damaged: line 1: this section has no `-----END …-----`"),
-        (path("odd", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"), "can't be understood"),
+        (
+            path("cut", &text[..text.len() - 30]),
+            "is damaged: line 1: this section has no `-----END …-----`",
+        ),
+        (
+            path("odd", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"),
+            "can't be understood",
+        ),
         (path("many", &text.repeat(257)), "has 257 revocation lists, of 256"),
     ] {
         let bad = trust(&list).unwrap_err().to_string();
         assert!(bad.contains(expected), "{bad}");
     }
-    let none = ClientTrust::read(&wanted(&Files { certificate: good.clone(), key: good }, None, true), &provider());
+    let none = ClientTrust::read(
+        &wanted(&Files { certificate: good.clone(), key: good }, None, true),
+        &provider(),
+    );
     assert!(none.unwrap_err().to_string().contains("has no certificate in PEM"));
     let late = trust(&scratch.list(&other, "late", &[], PAST)).unwrap().warnings(4_000_000_000);
     assert!(late.len() == 2 && late[0].contains("has expired on 2020-01-02"), "{late:?}");

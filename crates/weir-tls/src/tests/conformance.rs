@@ -5,7 +5,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weir_io::conformance::{self, Bench, EpollSubject, SimSubject, Subject, Test, TinyUringSubject, UringSubject};
+use weir_io::conformance::{
+    self, Bench, EpollSubject, SimSubject, Subject, Test, TinyUringSubject, UringSubject,
+};
 use weir_io::{Class, Driver, DriverKind, Options, Receive};
 
 use super::files::Scratch;
@@ -96,7 +98,12 @@ impl<S> InRustls<S> {
         let names = [PeerName::new("a.example").unwrap()];
         let servers = ServerTerms::new(wanted, &names, &roots, None, provider()).unwrap();
         let listens = Arc::new(wire::terms(&[pair], |_| ()));
-        InRustls { inner, listens, connects: Arc::<ServerSeal>::clone(&servers.seals()[0]), _files: scratch }
+        InRustls {
+            inner,
+            listens,
+            connects: Arc::<ServerSeal>::clone(&servers.seals()[0]),
+            _files: scratch,
+        }
     }
 }
 
@@ -128,8 +135,15 @@ impl<S: Subject> Subject for InRustls<S> {
 }
 
 fn simulated<S: Subject>() -> Vec<Test<S>> {
-    let tests = [conformance::flow::tests(), conformance::later::tests(), conformance::faults::tests()];
-    [tests.concat(), conformance::chaos::tests(), conformance::relay::tests(), conformance::release::tests()].concat()
+    let tests =
+        [conformance::flow::tests(), conformance::later::tests(), conformance::faults::tests()];
+    [
+        tests.concat(),
+        conformance::chaos::tests(),
+        conformance::relay::tests(),
+        conformance::release::tests(),
+    ]
+    .concat()
 }
 
 /// A connection that speaks TLS is not released, and continues.
@@ -153,11 +167,14 @@ fn run<S: Subject>(subject: &S, tests: Vec<Test<S>>) {
 }
 
 /// Tests that a sealed socket can't pass, and why.
-const NOT_SEALED: &[(&str, &str)] =
-    &[("reset", "a close with unread bytes resets a connection, but the close_notify is read before that")];
+const NOT_SEALED: &[(&str, &str)] = &[(
+    "reset",
+    "a close with unread bytes resets a connection, but the close_notify is read before that",
+)];
 
 fn sealed<S: Subject>() -> Vec<Test<S>> {
-    let tests = [conformance::flow::tests(), conformance::later::tests(), conformance::faults::tests()];
+    let tests =
+        [conformance::flow::tests(), conformance::later::tests(), conformance::faults::tests()];
     let tests = [tests.concat(), conformance::chaos::tests()].concat();
     tests.into_iter().filter(|(name, _)| !NOT_SEALED.iter().any(|(not, _)| not == name)).collect()
 }
@@ -168,14 +185,23 @@ fn has_uring() -> bool {
 
 #[test]
 fn plain_epoll() {
-    run(&Plain(EpollSubject), [simulated(), conformance::real::tests(), conformance::begun::tests()].concat());
+    run(
+        &Plain(EpollSubject),
+        [simulated(), conformance::real::tests(), conformance::begun::tests()].concat(),
+    );
 }
 
 #[test]
 fn plain_uring() {
     if has_uring() {
-        run(&Plain(UringSubject), [simulated(), conformance::real::tests(), conformance::begun::tests()].concat());
-        run(&Plain(TinyUringSubject), [simulated(), conformance::real::tests(), conformance::begun::tests()].concat());
+        run(
+            &Plain(UringSubject),
+            [simulated(), conformance::real::tests(), conformance::begun::tests()].concat(),
+        );
+        run(
+            &Plain(TinyUringSubject),
+            [simulated(), conformance::real::tests(), conformance::begun::tests()].concat(),
+        );
     }
 }
 

@@ -10,7 +10,12 @@ use crate::paper::{BAD_RECORD, CLOSE_NOTIFY, HEADER, TAG};
 /// All bytes that a client sends, and their plaintext.
 fn conversation() -> (Vec<u8>, &'static [u8]) {
     let mut client = Client::default();
-    let records = [client.handshake(), client.data(b"one"), client.data(b" and two"), client.alert(CLOSE_NOTIFY)];
+    let records = [
+        client.handshake(),
+        client.data(b"one"),
+        client.data(b" and two"),
+        client.alert(CLOSE_NOTIFY),
+    ];
     (records.concat(), b"one and two")
 }
 
@@ -39,7 +44,11 @@ fn say_in_pieces(cuts: &[usize], how: Receive) {
         bench.receive(far, how);
         bench.of(far).is_over()
     });
-    assert!(bench.of(far).ended && bench.of(far).received == plain, "{cuts:?}: {:?}", bench.of(far).received);
+    assert!(
+        bench.of(far).ended && bench.of(far).received == plain,
+        "{cuts:?}: {:?}",
+        bench.of(far).received
+    );
     // The other direction continues.
     bench.send_all(far, b"answer");
     bench.until("the answer", |bench| bench.of(near).received.len() >= GREETING + HEADER + 6 + TAG);
@@ -118,12 +127,15 @@ fn a_close_says_so_and_a_reset_does_not() {
             bench.driver.receive(far, Receive::Many(Class::Small));
             bench.driver.shutdown_write(far);
         } else {
-            bench.until("what was sent", |bench| bench.of(near).received.len() >= GREETING + HEADER + 14 + TAG);
+            bench.until("what was sent", |bench| {
+                bench.of(near).received.len() >= GREETING + HEADER + 14 + TAG
+            });
             bench.reset(far);
         }
         bench.until("the end", |bench| bench.of(near).is_over());
         let answer = bench.of(near).received[GREETING..].to_vec();
-        let notified = answer.get(HEADER + 14 + TAG..).is_some_and(|rest| rest.len() == HEADER + 1 + TAG);
+        let notified =
+            answer.get(HEADER + 14 + TAG..).is_some_and(|rest| rest.len() == HEADER + 1 + TAG);
         assert_eq!((notified, bench.of(near).ended), (close, close));
         finish(bench);
     }

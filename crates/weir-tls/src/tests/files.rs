@@ -16,7 +16,8 @@ pub(super) struct Scratch(PathBuf);
 impl Scratch {
     pub(super) fn new() -> Scratch {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("weir-tls-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("weir-tls-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
@@ -29,12 +30,15 @@ impl Scratch {
     /// A self-signed certificate for these names, with a key of this kind: `rsa` or `ec`.
     pub(super) fn files(&self, kind: &str, names: &[&str]) -> Files {
         let file = format!("{kind}-{}", names.join("-").replace('*', "any"));
-        let (certificate, key) = (self.path(&format!("{file}.pem")), self.path(&format!("{file}.key")));
+        let (certificate, key) =
+            (self.path(&format!("{file}.pem")), self.path(&format!("{file}.key")));
         let curve = ["-pkeyopt", "ec_paramgen_curve:P-256"];
         let list: Vec<String> = names.iter().map(|name| format!("DNS:{name}")).collect();
         let mut command = Command::new("openssl");
         command.args(["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=weir", "-newkey"]);
-        command.arg(if kind == "rsa" { "rsa:2048" } else { "ec" }).args(curve.iter().filter(|_| kind == "ec"));
+        command
+            .arg(if kind == "rsa" { "rsa:2048" } else { "ec" })
+            .args(curve.iter().filter(|_| kind == "ec"));
         if !list.is_empty() {
             command.arg("-addext").arg(format!("subjectAltName={}", list.join(",")));
         }
@@ -44,10 +48,27 @@ impl Scratch {
 
     /// A CA of this name.
     pub(super) fn ca(&self, name: &str) -> Files {
-        let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+        let (certificate, key) =
+            (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
         let mut command = Command::new("openssl");
-        command.args(["req", "-x509", "-nodes", "-days", "30", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
-        openssl(command.args(["-subj", &format!("/CN={name}"), "-keyout"]).arg(&key).arg("-out").arg(&certificate));
+        command.args([
+            "req",
+            "-x509",
+            "-nodes",
+            "-days",
+            "30",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+        ]);
+        openssl(
+            command
+                .args(["-subj", &format!("/CN={name}"), "-keyout"])
+                .arg(&key)
+                .arg("-out")
+                .arg(&certificate),
+        );
         Files { certificate, key }
     }
 
@@ -72,10 +93,24 @@ impl Scratch {
         let extensions = write(&path("ext"), extensions);
         let mut command = Command::new("openssl");
         command.args(["req", "-new", "-nodes"]).args(key_kind);
-        openssl(command.args(["-subj", &format!("/CN={name}"), "-keyout"]).arg(&key).arg("-out").arg(&request));
+        openssl(
+            command
+                .args(["-subj", &format!("/CN={name}"), "-keyout"])
+                .arg(&key)
+                .arg("-out")
+                .arg(&request),
+        );
         let mut command = Command::new("openssl");
-        command.args(["x509", "-req", "-CAcreateserial", "-days", &days.to_string(), "-in"]).arg(&request);
-        command.arg("-CA").arg(&ca.certificate).arg("-CAkey").arg(&ca.key).arg("-extfile").arg(&extensions);
+        command
+            .args(["x509", "-req", "-CAcreateserial", "-days", &days.to_string(), "-in"])
+            .arg(&request);
+        command
+            .arg("-CA")
+            .arg(&ca.certificate)
+            .arg("-CAkey")
+            .arg(&ca.key)
+            .arg("-extfile")
+            .arg(&extensions);
         openssl(command.arg("-out").arg(&certificate));
         Files { certificate, key }
     }
@@ -84,7 +119,8 @@ impl Scratch {
     /// (`20260101000000Z`).
     pub(super) fn list(&self, ca: &Files, stem: &str, revoked: &[&Files], until: &str) -> PathBuf {
         let path = |end: &str| self.path(&format!("{stem}.{end}"));
-        let (index, number, out) = (write(&path("index"), ""), write(&path("number"), "01\n"), path("crl"));
+        let (index, number, out) =
+            (write(&path("index"), ""), write(&path("number"), "01\n"), path("crl"));
         let config = write(
             &path("conf"),
             &format!(
@@ -96,7 +132,13 @@ impl Scratch {
         );
         let ca_command = || {
             let mut command = Command::new("openssl");
-            command.args(["ca", "-config"]).arg(&config).arg("-cert").arg(&ca.certificate).arg("-keyfile").arg(&ca.key);
+            command
+                .args(["ca", "-config"])
+                .arg(&config)
+                .arg("-cert")
+                .arg(&ca.certificate)
+                .arg("-keyfile")
+                .arg(&ca.key);
             command
         };
         for files in revoked {
@@ -104,7 +146,14 @@ impl Scratch {
         }
         openssl(
             ca_command()
-                .args(["-gencrl", "-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", until, "-out"])
+                .args([
+                    "-gencrl",
+                    "-crl_lastupdate",
+                    "20200101000000Z",
+                    "-crl_nextupdate",
+                    until,
+                    "-out",
+                ])
                 .arg(&out),
         );
         out

@@ -90,7 +90,11 @@ fn a_handshake_is_charged_in_front_of_its_work_once() {
         let hello = client.record(HANDSHAKE_RECORD, hello);
         put(&mut bench, near, &hello[..9]);
         bench.until("a step", |_| book.borrow().said.len() == 3);
-        assert_eq!(said(&book), (vec!["admit", "charge", "cheap"], 1), "nothing is known of a part of a hello");
+        assert_eq!(
+            said(&book),
+            (vec!["admit", "charge", "cheap"], 1),
+            "nothing is known of a part of a hello"
+        );
         put(&mut bench, near, &hello[9..]);
         bench.until("a step", |_| book.borrow().said.len() == 2);
         assert_eq!(said(&book).0, ["charge", expected]);
@@ -114,7 +118,11 @@ fn who_may_not_work_is_refused_in_front_of_it() {
         let near = knock(&mut bench);
         put(&mut bench, near, &Client::default().handshake());
         bench.until("the end", |bench| bench.of(near).is_over());
-        assert_eq!((bench.of(near).ended, bench.of(near).received.len()), (ended, 0), "{refusal:?}");
+        assert_eq!(
+            (bench.of(near).ended, bench.of(near).received.len()),
+            (ended, 0),
+            "{refusal:?}"
+        );
         assert_eq!(said(&book), (vec!["admit", "charge"], 0));
         assert_eq!((failures(bench.driver.take_tally()), bench.driver.unfinished()), (vec![], 0));
         bench.close(near);

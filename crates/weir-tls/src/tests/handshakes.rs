@@ -91,7 +91,9 @@ fn unfinished_handshakes_have_a_limit_and_the_oldest_make_room() {
     let subject = Served::default();
     let mut bench = Bench::new(&subject);
     let clients: Vec<_> = (0..HANDSHAKES_MAX + 5).map(|_| knock(&mut bench)).collect();
-    bench.until("those too many", |bench| clients.iter().filter(|near| bench.of(**near).is_over()).count() == 5);
+    bench.until("those too many", |bench| {
+        clients.iter().filter(|near| bench.of(**near).is_over()).count() == 5
+    });
     assert!(clients[..5].iter().all(|near| bench.of(*near).is_over()), "the oldest");
     assert_eq!(failures(bench.driver.take_tally()), [("too-many", 5)]);
     let listener = bench.listener;
@@ -126,7 +128,10 @@ fn old_handshakes_make_room_where_descriptors_are_scarce() {
     let begun_us = bench.driver.now_us();
     assert!(is_told(&mut bench), "they may speak in a moment");
     bench.until("they are silent", |bench| bench.driver.now_us() >= begun_us + 200_000);
-    assert!(!is_told(&mut bench) && bench.driver.unfinished() == 20, "they are old enough in a moment");
+    assert!(
+        !is_told(&mut bench) && bench.driver.unfinished() == 20,
+        "they are old enough in a moment"
+    );
     bench.until("they are old", |bench| bench.driver.now_us() >= begun_us + 1_100_000);
     assert!(!is_told(&mut bench));
     assert_eq!(bench.driver.unfinished(), 18, "not more of them than there have to be");
@@ -137,7 +142,10 @@ fn old_handshakes_make_room_where_descriptors_are_scarce() {
         bench.turn(0);
     }
     bench.until("the ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
-    assert!(is_told(&mut bench) && !bench.of(speaks).is_over(), "who has begun keeps nobody from being told");
+    assert!(
+        is_told(&mut bench) && !bench.of(speaks).is_over(),
+        "who has begun keeps nobody from being told"
+    );
     assert_eq!(failures(bench.driver.take_tally()), [("too-many", 20)]);
     bench.close(speaks);
     bench.until("nobody is left", |bench| bench.driver.unfinished() == 0);
@@ -152,7 +160,11 @@ fn who_is_refused_hears_why_although_it_goes_on_sending() {
         let subject = Served::default();
         let mut bench = Bench::new(&subject);
         let (near, mut client) = (knock(&mut bench), Client::default());
-        put(&mut bench, near, &[client.record(HANDSHAKE_RECORD, b"nobody"), client.data(b"a request")].concat());
+        put(
+            &mut bench,
+            near,
+            &[client.record(HANDSHAKE_RECORD, b"nobody"), client.data(b"a request")].concat(),
+        );
         put(&mut bench, near, &client.data(&[b'x'; 5000]));
         let alert = [0x15, 3, 3, 0, (1 + TAG) as u8, NO_CERTIFICATE];
         bench.until("the alert, and an end behind it", |bench| bench.of(near).is_over());
@@ -163,7 +175,9 @@ fn who_is_refused_hears_why_although_it_goes_on_sending() {
         if ends {
             bench.close(near);
         }
-        bench.until("it is forgotten", |bench| bench.driver.inner().streams().len() == usize::from(!ends));
+        bench.until("it is forgotten", |bench| {
+            bench.driver.inner().streams().len() == usize::from(!ends)
+        });
         assert!(bench.driver.now_us() <= begun_us + CLOSE_US + 100_000);
         assert_eq!(failures(bench.driver.take_tally()), [("no-certificate", 1)]);
         assert!(bench.accepted.is_empty());
@@ -251,7 +265,11 @@ fn what_a_library_does_not_use_is_bounded() {
     let mut bench = Bench::new(&subject);
     let near = knock(&mut bench);
     let mut client = Client::default();
-    put(&mut bench, near, &[client.handshake(), client.record(HANDSHAKE_RECORD, b"hoard")].concat());
+    put(
+        &mut bench,
+        near,
+        &[client.handshake(), client.record(HANDSHAKE_RECORD, b"hoard")].concat(),
+    );
     let far = accepted(&mut bench);
     bench.receive(far, Receive::Many(Class::Large));
     for _ in 0..REST_BYTES_MAX / 1024 + 2 {

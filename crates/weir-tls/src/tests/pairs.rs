@@ -37,7 +37,8 @@ fn both_may_be_in_one_file_and_who_may_read_it_is_told() {
     let path = write(&scratch.path("both.pem"), &both);
     for (mode, told) in [(0o644, true), (0o640, false)] {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-        let pair = Pair::read(&Files { certificate: path.clone(), key: path.clone() }, &provider()).unwrap();
+        let pair = Pair::read(&Files { certificate: path.clone(), key: path.clone() }, &provider())
+            .unwrap();
         let warnings = pair.warnings(pair.not_before);
         assert_eq!(warnings.iter().any(|text| text.contains("chmod o=")), told, "{warnings:?}");
     }
@@ -60,7 +61,10 @@ fn what_is_wrong_is_said() {
     let damaged = write(&scratch.path("damaged"), &damaged);
     let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let nonsense = write(&scratch.path("nonsense"), nonsense);
-    let short = write(&scratch.path("short"), "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+    let short = write(
+        &scratch.path("short"),
+        "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+    );
     for (certificate, key, text) in [
         (&one.certificate, &two.key, "is not that of the certificate"),
         (&gone, &one.key, "cannot read the certificate"),
@@ -78,7 +82,10 @@ fn what_is_wrong_is_said() {
     }
     let chain = std::fs::read_to_string(&one.certificate).unwrap();
     let long = write(&scratch.path("long"), &chain.repeat(17));
-    assert!(why_not(&Files { certificate: long, key: one.key.clone() }).contains("17 certificates, of 16"));
+    assert!(
+        why_not(&Files { certificate: long, key: one.key.clone() })
+            .contains("17 certificates, of 16")
+    );
     let large = write(&scratch.path("large"), &" ".repeat((1 << 20) + 1));
     assert!(why_not(&Files { certificate: large, key: one.key }).contains("larger than 1 MiB"));
 }
@@ -87,9 +94,11 @@ fn what_is_wrong_is_said() {
 /// and the key of the last.
 fn chain(scratch: &Scratch) -> ([String; 3], Files) {
     let root = scratch.ca("root");
-    let middle = scratch.signed_as(&root, "middle", "middle", &EC, "basicConstraints=critical,CA:TRUE", 30);
+    let middle =
+        scratch.signed_as(&root, "middle", "middle", &EC, "basicConstraints=critical,CA:TRUE", 30);
     let leaf = scratch.signed_as(&middle, "leaf", "www", &EC, "subjectAltName=DNS:www.example", 20);
-    let texts = [&leaf, &middle, &root].map(|files| std::fs::read_to_string(&files.certificate).unwrap());
+    let texts =
+        [&leaf, &middle, &root].map(|files| std::fs::read_to_string(&files.certificate).unwrap());
     (texts, leaf)
 }
 
@@ -103,11 +112,15 @@ fn a_chain_is_read_as_a_whole_or_not_at_all() {
         Pair::read(&Files { certificate, key: key.clone() }, &provider())
     };
     let glued = [&leaf, &middle, &root].map(|text| text.trim_end().to_owned()).concat();
-    for text in [[leaf.as_str(), &middle, &root].concat(), glued.clone(), glued.replace('\n', "\r\n")] {
+    for text in
+        [[leaf.as_str(), &middle, &root].concat(), glued.clone(), glued.replace('\n', "\r\n")]
+    {
         let pair = read(&text).unwrap();
         assert_eq!((pair.key.cert.len(), pair.warnings(pair.not_before + DAY_S)), (3, Vec::new()));
     }
-    for damaged in [glued.replacen("----------BEGIN", "BEGIN", 1), glued.replacen("-----END", "", 1)] {
+    for damaged in
+        [glued.replacen("----------BEGIN", "BEGIN", 1), glued.replacen("-----END", "", 1)]
+    {
         assert!(read(&damaged).unwrap_err().to_string().contains("is damaged: line "), "{damaged}");
     }
     let joined = glued.replacen("----------BEGIN", "-----BEGIN", 1);
@@ -125,14 +138,23 @@ fn the_order_of_a_chain_is_judged() {
     };
     for (texts, number) in [(&[&root, &middle, &leaf][..], 3), (&[&middle, &leaf], 2)] {
         let said = read(texts).unwrap_err().to_string();
-        assert!(said.contains(&format!("wrong order: the key in {} fits number {number} (`CN=www`)", key.display())));
+        assert!(said.contains(&format!(
+            "wrong order: the key in {} fits number {number} (`CN=www`)",
+            key.display()
+        )));
     }
     let pair = read(&[&leaf, &root, &middle]).unwrap();
     let said = pair.warnings(pair.not_before + DAY_S);
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].contains("is `CN=root` and has not signed the one before it (`CN=www`): `CN=middle`"), "{said:?}");
+    assert!(
+        said[0]
+            .contains("is `CN=root` and has not signed the one before it (`CN=www`): `CN=middle`"),
+        "{said:?}"
+    );
     let late = read(&[&leaf, &middle, &root]).unwrap().warnings(i64::MAX);
-    assert!(late.iter().any(|text| text.contains("certificate 2 in") && text.contains("(`CN=middle`) has expired")));
+    assert!(late.iter().any(
+        |text| text.contains("certificate 2 in") && text.contains("(`CN=middle`) has expired")
+    ));
 }
 
 #[test]
@@ -141,9 +163,17 @@ fn keys_that_can_t_be_used_are_named() {
     let ca = scratch.ca("ca");
     let names = "subjectAltName=DNS:a.example";
     for (stem, kind, text) in [
-        ("small", &["-newkey", "rsa:1024"][..], "its RSA key has 1024 bits, and weir takes 2048 to 8192"),
+        (
+            "small",
+            &["-newkey", "rsa:1024"][..],
+            "its RSA key has 1024 bits, and weir takes 2048 to 8192",
+        ),
         ("pss", &["-newkey", "rsa-pss", "-pkeyopt", "rsa_keygen_bits:2048"], "RSA-PSS only"),
-        ("curve", &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"], "use P-256, P-384 or P-521"),
+        (
+            "curve",
+            &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"],
+            "use P-256, P-384 or P-521",
+        ),
         ("ed448", &["-newkey", "ed448"], "its kind of key is not supported"),
     ] {
         let said = why_not(&scratch.signed_as(&ca, stem, "leaf", kind, names, 9));
@@ -155,10 +185,13 @@ fn keys_that_can_t_be_used_are_named() {
         ("p521", &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-521"]),
         ("ed25519", &["-newkey", "ed25519"]),
     ] {
-        let pair = Pair::read(&scratch.signed_as(&ca, stem, "leaf", kind, names, 9), &provider()).unwrap();
+        let pair =
+            Pair::read(&scratch.signed_as(&ca, stem, "leaf", kind, names, 9), &provider()).unwrap();
         assert_eq!((pair.unnamed(), crate::keys::flaw(&pair.key.cert[0])), (None, None), "{stem}");
     }
-    let unnamed = Pair::read(&scratch.signed(&ca, "unnamed", "basicConstraints=CA:FALSE", 9), &provider()).unwrap();
+    let unnamed =
+        Pair::read(&scratch.signed(&ca, "unnamed", "basicConstraints=CA:FALSE", 9), &provider())
+            .unwrap();
     assert!(unnamed.unnamed().unwrap().contains("no name in subjectAltName"));
 }
 
@@ -171,7 +204,11 @@ fn a_damaged_key_is_not_told() {
     let text = std::fs::read_to_string(&key).unwrap();
     let secret: String = text.lines().nth(1).unwrap().chars().take(12).collect();
     let numbers = secret.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(", ");
-    for damaged in [text.replace(&secret[..4], "*"), text.replace('\n', "\\n"), text.replace("-----END", "END")] {
+    for damaged in [
+        text.replace(&secret[..4], "*"),
+        text.replace('\n', "\\n"),
+        text.replace("-----END", "END"),
+    ] {
         let damaged = write(&scratch.path("damaged"), &damaged);
         let of_key = Files { certificate: certificate.clone(), key: damaged.clone() };
         let of_both = Files { certificate: damaged, key: key.clone() };

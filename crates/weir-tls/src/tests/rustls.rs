@@ -29,8 +29,15 @@ fn both_versions_with_both_kinds_of_keys() {
             wire.run().unwrap();
             assert_eq!(wire.state, Ok(State::Open));
             let facts = wire.server.facts();
-            assert_eq!((facts.version, facts.name.as_deref(), facts.resumed), (name, Some("a.example"), false));
-            assert!(facts.suite.starts_with("TLS_") && !facts.suite.starts_with("TLS_1"), "{}", facts.suite);
+            assert_eq!(
+                (facts.version, facts.name.as_deref(), facts.resumed),
+                (name, Some("a.example"), false)
+            );
+            assert!(
+                facts.suite.starts_with("TLS_") && !facts.suite.starts_with("TLS_1"),
+                "{}",
+                facts.suite
+            );
             let large: Vec<u8> = (0..1_000_000u32).map(|at| (at >> 4) as u8).collect();
             wire.send(&[b"head ", b"", &large[..5], &large[5..40_000], b"tail", &large[40_000..]]);
             wire.answer().unwrap();
@@ -92,12 +99,22 @@ fn every_cut_of_every_flight() {
                 Vec::new()
             })
             .unwrap();
-        let cuts = lens.iter().enumerate().flat_map(|(flight, len)| (1..*len).map(move |cut| (flight, cut)));
+        let cuts = lens
+            .iter()
+            .enumerate()
+            .flat_map(|(flight, len)| (1..*len).map(move |cut| (flight, cut)));
         for (at, cut) in cuts {
             let mut wire = Wire::new(&terms, &config, "a.example");
             wire.write(REQUEST);
-            wire.run_in_pieces(|flight, len| if flight == at && cut < len { vec![cut] } else { Vec::new() }).unwrap();
-            assert_eq!((wire.state, &wire.got[..]), (Ok(State::Open), REQUEST), "flight {at} cut at {cut}");
+            wire.run_in_pieces(
+                |flight, len| if flight == at && cut < len { vec![cut] } else { Vec::new() },
+            )
+            .unwrap();
+            assert_eq!(
+                (wire.state, &wire.got[..]),
+                (Ok(State::Open), REQUEST),
+                "flight {at} cut at {cut}"
+            );
         }
         let mut wire = Wire::new(&terms, &config, "a.example");
         wire.write(REQUEST);
@@ -113,7 +130,8 @@ fn a_hello_may_come_in_many_records() {
     for size in [1, 3, 4, 5, 100] {
         let mut wire = Wire::new(&terms, &any_client(&[&TLS13]), "a.example");
         let hello = wire.said();
-        let record = |piece: &[u8]| [&[0x16, 3, 1][..], &(piece.len() as u16).to_be_bytes(), piece].concat();
+        let record =
+            |piece: &[u8]| [&[0x16, 3, 1][..], &(piece.len() as u16).to_be_bytes(), piece].concat();
         for piece in hello[5..].chunks(size) {
             assert_eq!(wire.state, Ok(State::Handshaking));
             wire.hear(&record(piece));
@@ -183,7 +201,13 @@ fn an_error_is_answered_with_its_alert() {
     let mut nameless = client_config(&[&TLS13], &[ECDSA]);
     nameless.enable_sni = false;
     for (terms, config, name, alert, why) in [
-        (&only13, any_client(&[&TLS12]), "a.example", AlertDescription::ProtocolVersion, Failure::NothingInCommon),
+        (
+            &only13,
+            any_client(&[&TLS12]),
+            "a.example",
+            AlertDescription::ProtocolVersion,
+            Failure::NothingInCommon,
+        ),
         (
             &both,
             Arc::new(other_protocol),
@@ -191,16 +215,43 @@ fn an_error_is_answered_with_its_alert() {
             AlertDescription::NoApplicationProtocol,
             Failure::NothingInCommon,
         ),
-        (&both, Arc::new(no_schemes), "a.example", AlertDescription::HandshakeFailure, Failure::NothingInCommon),
-        (&strict, any_client(&[&TLS13]), "b.example", AlertDescription::UnrecognisedName, Failure::UnknownName),
-        (&strict, any_client(&[&TLS12]), "b.example", AlertDescription::UnrecognisedName, Failure::UnknownName),
-        (&strict, Arc::new(nameless), "a.example", AlertDescription::UnrecognisedName, Failure::UnknownName),
+        (
+            &both,
+            Arc::new(no_schemes),
+            "a.example",
+            AlertDescription::HandshakeFailure,
+            Failure::NothingInCommon,
+        ),
+        (
+            &strict,
+            any_client(&[&TLS13]),
+            "b.example",
+            AlertDescription::UnrecognisedName,
+            Failure::UnknownName,
+        ),
+        (
+            &strict,
+            any_client(&[&TLS12]),
+            "b.example",
+            AlertDescription::UnrecognisedName,
+            Failure::UnknownName,
+        ),
+        (
+            &strict,
+            Arc::new(nameless),
+            "a.example",
+            AlertDescription::UnrecognisedName,
+            Failure::UnknownName,
+        ),
     ] {
         let mut wire = Wire::new(terms, &config, name);
         let hello = wire.said();
         wire.hear(&hello);
         assert_eq!(wire.state, Err(why));
-        assert!(matches!(wire.answer(), Err(Error::AlertReceived(got)) if got == alert), "{alert:?}");
+        assert!(
+            matches!(wire.answer(), Err(Error::AlertReceived(got)) if got == alert),
+            "{alert:?}"
+        );
     }
 }
 
@@ -348,7 +399,8 @@ fn tickets_by_keys_of_a_file_are_good_wherever_that_file_is() {
         })
     };
     for version in [&TLS12, &TLS13] {
-        let (here, there, elsewhere) = (with(&|_| ()), with(&|_| ()), with(&|wanted| wanted.port = 8443));
+        let (here, there, elsewhere) =
+            (with(&|_| ()), with(&|_| ()), with(&|wanted| wanted.port = 8443));
         let without = with(&|wanted| wanted.tickets = false);
         let authorities = ca.certificate.clone();
         let clients = WantedOfClients { authorities, revocations: None, required: false };
@@ -359,7 +411,10 @@ fn tickets_by_keys_of_a_file_are_good_wherever_that_file_is() {
             wire.run().unwrap();
             wire.server.facts().resumed
         };
-        assert!(!resumes(&here) && resumes(&here) && resumes(&there) && resumes(&here), "{version:?}");
+        assert!(
+            !resumes(&here) && resumes(&here) && resumes(&there) && resumes(&here),
+            "{version:?}"
+        );
         for others in [&without, &asking] {
             assert!(!resumes(others) && resumes(&here), "{version:?}");
         }
@@ -381,9 +436,11 @@ fn files_of_ticket_keys_that_are_none() {
     let scratch = Scratch::new();
     let good = STANDARD.encode([7; 80]);
     let of = |text: &str| TicketKeys::read(&write(&scratch.path("keys"), text));
-    for (text, count) in
-        [(format!("{good}\n"), 1), (format!("\r\n {good}\r\n\n{good}"), 2), (format!("{good}\n").repeat(9), 3)]
-    {
+    for (text, count) in [
+        (format!("{good}\n"), 1),
+        (format!("\r\n {good}\r\n\n{good}"), 2),
+        (format!("{good}\n").repeat(9), 3),
+    ] {
         assert_eq!(of(&text).unwrap().len(), count);
     }
     for (text, expected) in [
@@ -393,7 +450,10 @@ fn files_of_ticket_keys_that_are_none() {
         ("SECRET".to_owned(), "80 bytes in base64"),
     ] {
         let bad = of(&text).unwrap_err().to_string();
-        assert!(bad.contains(expected) && !bad.contains("SECRET") && !bad.contains(&good[..20]), "{bad}");
+        assert!(
+            bad.contains(expected) && !bad.contains("SECRET") && !bad.contains(&good[..20]),
+            "{bad}"
+        );
     }
     assert!(!format!("{:?}", of(&good).unwrap()).contains("7, 7"));
 }

@@ -23,18 +23,26 @@ fn pair(files: &Files) -> Pair {
 }
 
 /// A server with this certificate; with `clients` it asks for one that this CA has signed.
-fn server(files: &Files, versions: &[&'static SupportedProtocolVersion], clients: Option<&Files>) -> Arc<ServerConfig> {
-    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions).unwrap();
+fn server(
+    files: &Files,
+    versions: &[&'static SupportedProtocolVersion],
+    clients: Option<&Files>,
+) -> Arc<ServerConfig> {
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions).unwrap();
     let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(ca) => {
             let mut roots = RootCertStore::empty();
             roots.add(pair(ca).key.cert[0].clone()).unwrap();
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+                .build()
+                .unwrap();
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&pair(files).key))));
+    let mut config =
+        builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&pair(files).key))));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(config)
 }
@@ -44,7 +52,14 @@ fn terms(trust: Trust, shown: Option<&Files>, names: &[&str]) -> ServerTerms {
     let wanted = WantedOfServers { trust, files: shown.cloned() };
     let names: Vec<_> = names.iter().map(|name| PeerName::new(name).unwrap()).collect();
     let shown = shown.map(pair);
-    ServerTerms::new(wanted.clone(), &names, &Roots::read(&wanted.trust).unwrap(), shown.as_ref(), provider()).unwrap()
+    ServerTerms::new(
+        wanted.clone(),
+        &names,
+        &Roots::read(&wanted.trust).unwrap(),
+        shown.as_ref(),
+        provider(),
+    )
+    .unwrap()
 }
 
 fn trusting(ca: &Files, names: &[&str]) -> ServerTerms {
@@ -107,7 +122,10 @@ impl Wire {
 
     /// Until both have nothing to send, or the client gives up; each flight of the server is
     /// received in pieces.
-    fn run_in_pieces(&mut self, mut cut: impl FnMut(usize, usize) -> Vec<usize>) -> Result<(), Error> {
+    fn run_in_pieces(
+        &mut self,
+        mut cut: impl FnMut(usize, usize) -> Vec<usize>,
+    ) -> Result<(), Error> {
         for flight in 0.. {
             self.answer()?;
             let bytes = self.said();
@@ -148,7 +166,9 @@ fn requests_and_answers_pass() {
             assert_eq!((wire.state, wire.server.server_name()), (Ok(State::Open), asked), "{at}");
             assert_eq!(wire.server.alpn_protocol(), Some(&b"http/1.1"[..]));
             let large = vec![7; 100_000];
-            wire.client.seal(&mut wire.rest, &[REQUEST, &large], RECORD_BYTES_MAX, &mut wire.out).unwrap();
+            wire.client
+                .seal(&mut wire.rest, &[REQUEST, &large], RECORD_BYTES_MAX, &mut wire.out)
+                .unwrap();
             wire.answer().unwrap();
             assert!(wire.read() == [REQUEST, &large[..]].concat());
             for piece in large.chunks(60_000) {
@@ -184,16 +204,26 @@ fn every_cut_of_every_flight_of_a_server() {
                 Vec::new()
             })
             .unwrap();
-        let cuts = lens.iter().enumerate().flat_map(|(flight, len)| (1..*len).map(move |cut| (flight, cut)));
+        let cuts = lens
+            .iter()
+            .enumerate()
+            .flat_map(|(flight, len)| (1..*len).map(move |cut| (flight, cut)));
         let terms = fresh();
         for (at, cut) in cuts {
             // Resumed sessions have other flights: earlier ones are forgotten.
             terms.renew(&Roots::read(&terms.wanted().trust).unwrap(), None).unwrap();
             let mut wire = Wire::new(&terms, 0, &config);
-            wire.run_in_pieces(|flight, len| if flight == at && cut < len { vec![cut] } else { Vec::new() }).unwrap();
+            wire.run_in_pieces(
+                |flight, len| if flight == at && cut < len { vec![cut] } else { Vec::new() },
+            )
+            .unwrap();
             wire.client.seal(&mut wire.rest, &[REQUEST], RECORD_BYTES_MAX, &mut wire.out).unwrap();
             wire.answer().unwrap();
-            assert_eq!((wire.state, &wire.read()[..]), (Ok(State::Open), REQUEST), "flight {at} cut at {cut}");
+            assert_eq!(
+                (wire.state, &wire.read()[..]),
+                (Ok(State::Open), REQUEST),
+                "flight {at} cut at {cut}"
+            );
         }
         let mut wire = Wire::new(&terms, 0, &config);
         wire.run_in_pieces(|_, len| (1..len).collect()).unwrap();
@@ -208,7 +238,8 @@ fn who_can_t_be_known_is_refused_by_word() {
     let names = "subjectAltName=DNS:a.example,IP:10.0.0.1";
     let good = scratch.signed(&ca, "good", names, 30);
     let expired = scratch.signed(&ca, "expired", names, -1);
-    let client_only = scratch.signed(&ca, "client", &format!("{names}\nextendedKeyUsage=clientAuth"), 30);
+    let client_only =
+        scratch.signed(&ca, "client", &format!("{names}\nextendedKeyUsage=clientAuth"), 30);
     for version in [&TLS12, &TLS13] {
         for (ca, name, files, why) in [
             (&ca, "b.example", &good, Failure::WrongName),
@@ -242,12 +273,24 @@ fn a_certificate_in_the_file_itself_is_trusted() {
     let ca = scratch.ca("ca");
     let names = "subjectAltName=DNS:a.example,IP:10.0.0.1";
     let own = scratch.files("ec", &["a.example"]);
-    let (lone, expired) = (scratch.signed(&ca, "lone", names, 30), scratch.signed(&ca, "expired", names, -1));
-    let (stranger, unnamed) = (scratch.signed(&ca, "stranger", names, 30), scratch.files("ec", &[]));
-    let weak = scratch.signed_as(&ca, "weak", "weak", &["-newkey", "rsa:1024"], "basicConstraints=CA:TRUE", 30);
+    let (lone, expired) =
+        (scratch.signed(&ca, "lone", names, 30), scratch.signed(&ca, "expired", names, -1));
+    let (stranger, unnamed) =
+        (scratch.signed(&ca, "stranger", names, 30), scratch.files("ec", &[]));
+    let weak = scratch.signed_as(
+        &ca,
+        "weak",
+        "weak",
+        &["-newkey", "rsa:1024"],
+        "basicConstraints=CA:TRUE",
+        30,
+    );
     let below_weak = scratch.signed(&weak, "below", names, 30);
-    let chain = [&below_weak, &weak].map(|files| std::fs::read_to_string(&files.certificate).unwrap()).concat();
-    let below_weak = Files { certificate: write(&scratch.path("chain"), &chain), key: below_weak.key };
+    let chain = [&below_weak, &weak]
+        .map(|files| std::fs::read_to_string(&files.certificate).unwrap())
+        .concat();
+    let below_weak =
+        Files { certificate: write(&scratch.path("chain"), &chain), key: below_weak.key };
     for version in [&TLS12, &TLS13] {
         for (trusted, name, shown, end) in [
             (&own, "a.example", &own, Ok(State::Open)),
@@ -261,16 +304,22 @@ fn a_certificate_in_the_file_itself_is_trusted() {
             (&unnamed, "a.example", &unnamed, Err(Failure::NoNames)),
             (&ca, "a.example", &below_weak, Err(Failure::UnusableKey)),
         ] {
-            let mut wire = Wire::new(&trusting(trusted, &[name]), 0, &server(shown, &[version], None));
+            let mut wire =
+                Wire::new(&trusting(trusted, &[name]), 0, &server(shown, &[version], None));
             let _ = wire.run();
             let of = |files: &Files| files.certificate.display().to_string();
             assert_eq!(wire.state, end, "{} by {} for {name}", of(shown), of(trusted));
         }
     }
     // A server that shows the certificate must have its key.
-    let mixed = rustls::sign::CertifiedKey::new(pair(&own).key.cert.clone(), Arc::clone(&pair(&lone).key.key));
-    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).unwrap();
-    let config = builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(mixed)));
+    let mixed = rustls::sign::CertifiedKey::new(
+        pair(&own).key.cert.clone(),
+        Arc::clone(&pair(&lone).key.key),
+    );
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).unwrap();
+    let config =
+        builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(mixed)));
     let mut wire = Wire::new(&trusting(&own, &["a.example"]), 0, &Arc::new(config));
     assert!(wire.run().is_err() && wire.state.is_err(), "{:?}", wire.state);
 }
@@ -282,10 +331,13 @@ fn a_certificate_in_the_file_signs_no_others() {
     let ca = scratch.ca("ca");
     let names = "subjectAltName=DNS:a.example";
     let text = |files: &Files| std::fs::read_to_string(&files.certificate).unwrap();
-    for (at, more) in ["", "basicConstraints=CA:FALSE", "keyUsage=digitalSignature"].into_iter().enumerate() {
+    for (at, more) in
+        ["", "basicConstraints=CA:FALSE", "keyUsage=digitalSignature"].into_iter().enumerate()
+    {
         let pinned = scratch.signed(&ca, &format!("pinned-{at}"), &format!("{names}\n{more}"), 30);
         let forged = scratch.signed_as(&pinned, &format!("forged-{at}"), "forged", &EC, names, 30);
-        let chain = write(&scratch.path(&format!("chain-{at}")), &[&forged, &pinned].map(text).concat());
+        let chain =
+            write(&scratch.path(&format!("chain-{at}")), &[&forged, &pinned].map(text).concat());
         let forged = Files { certificate: chain, key: forged.key };
         let both = write(&scratch.path(&format!("both-{at}")), &[&ca, &pinned].map(text).concat());
         for version in [&TLS12, &TLS13] {
@@ -296,8 +348,16 @@ fn a_certificate_in_the_file_signs_no_others() {
                 wire.state
             };
             assert_eq!(end(&pinned.certificate, "a.example", &pinned), Ok(State::Open), "{more}");
-            assert_eq!(end(&pinned.certificate, "b.example", &pinned), Err(Failure::WrongName), "{more}");
-            assert_eq!(end(&pinned.certificate, "a.example", &forged), Err(Failure::UnknownCa), "{more}");
+            assert_eq!(
+                end(&pinned.certificate, "b.example", &pinned),
+                Err(Failure::WrongName),
+                "{more}"
+            );
+            assert_eq!(
+                end(&pinned.certificate, "a.example", &forged),
+                Err(Failure::UnknownCa),
+                "{more}"
+            );
             // With its CA beside it the result is the same.
             assert_eq!(end(&both, "a.example", &pinned), Ok(State::Open), "{more}");
             assert!(end(&both, "a.example", &forged).is_err(), "{more}");
@@ -310,8 +370,16 @@ fn a_certificate_in_the_file_signs_no_others() {
 fn what_is_odd_about_cas_is_said() {
     let scratch = Scratch::new();
     let (ca, other) = (scratch.ca("ca"), scratch.ca("other"));
-    let weak = scratch.signed_as(&ca, "weak", "weak", &["-newkey", "rsa:1024"], "basicConstraints=CA:TRUE", 30);
-    let texts = [&other, &weak].map(|files| std::fs::read_to_string(&files.certificate).unwrap().trim_end().to_owned());
+    let weak = scratch.signed_as(
+        &ca,
+        "weak",
+        "weak",
+        &["-newkey", "rsa:1024"],
+        "basicConstraints=CA:TRUE",
+        30,
+    );
+    let texts = [&other, &weak]
+        .map(|files| std::fs::read_to_string(&files.certificate).unwrap().trim_end().to_owned());
     let roots = Roots::read(&Trust::File(write(&scratch.path("both"), &texts.concat()))).unwrap();
     assert_eq!(roots.len(), 2, "one behind the other on a line");
     let said = |now| roots.warnings(now).join("\n");
@@ -330,10 +398,13 @@ fn who_trusts_anybody_still_wants_the_key() {
     let (one, two) = (scratch.pair("ec", &["a.example"]), scratch.pair("ec", &["b.example"]));
     let mixed = rustls::sign::CertifiedKey::new(one.key.cert.clone(), Arc::clone(&two.key.key));
     for version in [&TLS12, &TLS13] {
-        let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .unwrap();
         let resolver = SingleCertAndKey::from(mixed.clone());
         let config = builder.with_no_client_auth().with_cert_resolver(Arc::new(resolver));
-        let mut wire = Wire::new(&terms(Trust::Anybody, None, &["a.example"]), 0, &Arc::new(config));
+        let mut wire =
+            Wire::new(&terms(Trust::Anybody, None, &["a.example"]), 0, &Arc::new(config));
         assert!(wire.run().is_err() && wire.state.is_err(), "{:?}", wire.state);
     }
 }
@@ -436,7 +507,9 @@ fn what_is_wrong_with_files_and_names_is_said() {
     for name in ["", "a b", "a..b", "*.example", "[a.example]", "ä.example"] {
         assert!(PeerName::new(name).is_err(), "{name}");
     }
-    for (name, text) in [("App.Internal", "app.internal"), ("[::1]", "::1"), ("10.1.2.3", "10.1.2.3")] {
+    for (name, text) in
+        [("App.Internal", "app.internal"), ("[::1]", "::1"), ("10.1.2.3", "10.1.2.3")]
+    {
         assert_eq!(PeerName::new(name).unwrap().text(), text);
     }
 }

@@ -38,8 +38,12 @@ fn answer_in_pieces(cuts: &[usize], how: Receive) {
     let mut bench = Bench::new(&subject);
     let mut server = Server::default();
     let flight = server.flight();
-    let records =
-        [server.record(0x16, b"ticket"), server.data(b"one"), server.data(b" and two"), server.alert(CLOSE_NOTIFY)];
+    let records = [
+        server.record(0x16, b"ticket"),
+        server.data(b"one"),
+        server.data(b" and two"),
+        server.alert(CLOSE_NOTIFY),
+    ];
     let bytes = [flight.clone(), records.concat()].concat();
     let (near, far) = called(&mut bench);
     let mut from = 0;
@@ -76,7 +80,10 @@ fn answer_in_pieces(cuts: &[usize], how: Receive) {
 #[test]
 fn each_cut_of_what_a_server_says() {
     for cut in 1..HEADER + 700 + TAG + 100 {
-        answer_in_pieces(&[cut], if cut % 2 == 0 { Receive::Many(Class::Large) } else { Receive::Once(Class::Large) });
+        answer_in_pieces(
+            &[cut],
+            if cut % 2 == 0 { Receive::Many(Class::Large) } else { Receive::Once(Class::Large) },
+        );
     }
     for how in [Receive::Many(Class::Large), Receive::Once(Class::Small)] {
         answer_in_pieces(&(1..800).collect::<Vec<_>>(), how);
@@ -107,10 +114,21 @@ fn what_comes_to_nothing_is_told_with_its_reason() {
             bench.close(far);
         }
         bench.until("a verdict", |bench| outcome(bench, near).is_some());
-        assert_eq!((outcome(&mut bench, near), said(&mut bench)), (Some(false), vec![(why, 1)]), "{why}");
-        let error =
-            bench.of(near).connected.as_ref().and_then(|result| result.as_ref().err()).and_then(|e| e.get_ref());
-        assert_eq!(error.and_then(|error| error.downcast_ref::<Failure>()).map(|why| why.word()), Some(why));
+        assert_eq!(
+            (outcome(&mut bench, near), said(&mut bench)),
+            (Some(false), vec![(why, 1)]),
+            "{why}"
+        );
+        let error = bench
+            .of(near)
+            .connected
+            .as_ref()
+            .and_then(|result| result.as_ref().err())
+            .and_then(|e| e.get_ref());
+        assert_eq!(
+            error.and_then(|error| error.downcast_ref::<Failure>()).map(|why| why.word()),
+            Some(why)
+        );
         if !ends {
             bench.until("the end", |bench| bench.of(far).is_over());
             bench.close(far);

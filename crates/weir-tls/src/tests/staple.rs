@@ -21,12 +21,20 @@ const NAMES: &str = "subjectAltName=DNS:a.example\n";
 const DAY_S: i64 = 86_400;
 
 /// A response of a CA about certificates, of which the second was revoked, and others it does not know; good for a day.
-fn response(scratch: &Scratch, ca: &Files, known: &[&Files], about: &[&Files], stem: &str) -> PathBuf {
+fn response(
+    scratch: &Scratch,
+    ca: &Files,
+    known: &[&Files],
+    about: &[&Files],
+    stem: &str,
+) -> PathBuf {
     let (index, out) = (scratch.path(&format!("{stem}.index")), scratch.path(stem));
     let mut rows = String::new();
     for (at, files) in known.iter().enumerate() {
-        let output =
-            Command::new("openssl").args(["x509", "-noout", "-serial", "-in"]).arg(&files.certificate).output();
+        let output = Command::new("openssl")
+            .args(["x509", "-noout", "-serial", "-in"])
+            .arg(&files.certificate)
+            .output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         let serial = text.trim().trim_start_matches("serial=");
         let (letter, revoked) = if at == 1 { ("R", "200101000000Z") } else { ("V", "") };
@@ -35,7 +43,13 @@ fn response(scratch: &Scratch, ca: &Files, known: &[&Files], about: &[&Files], s
     write(&index, &rows);
     let mut command = Command::new("openssl");
     command.args(["ocsp", "-ndays", "1", "-index"]).arg(&index).arg("-CA").arg(&ca.certificate);
-    command.arg("-rsigner").arg(&ca.certificate).arg("-rkey").arg(&ca.key).arg("-issuer").arg(&ca.certificate);
+    command
+        .arg("-rsigner")
+        .arg(&ca.certificate)
+        .arg("-rkey")
+        .arg(&ca.key)
+        .arg("-issuer")
+        .arg(&ca.certificate);
     for files in about {
         command.arg("-cert").arg(&files.certificate);
     }
@@ -96,11 +110,20 @@ fn clients_get_the_response_with_its_certificate() {
     let (pair, staple) = (Pair::read(&leaf, &provider()).unwrap(), Staple::read(&path).unwrap());
     assert_eq!(staple.misfit(&pair, now()), None);
     for version in [&TLS12, &TLS13] {
-        for (pair, expected) in [(pair.clone(), Vec::new()), (pair.stapled(&staple), std::fs::read(&path).unwrap())] {
+        for (pair, expected) in
+            [(pair.clone(), Vec::new()), (pair.stapled(&staple), std::fs::read(&path).unwrap())]
+        {
             let noting = Arc::new(Noting::default());
-            let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
-            let builder = builder.dangerous().with_custom_certificate_verifier(Arc::clone(&noting) as Arc<_>);
-            let mut wire = Wire::new(&terms(&[pair], |_| ()), &Arc::new(builder.with_no_client_auth()), "a.example");
+            let builder = ClientConfig::builder_with_provider(provider())
+                .with_protocol_versions(&[version])
+                .unwrap();
+            let builder =
+                builder.dangerous().with_custom_certificate_verifier(Arc::clone(&noting) as Arc<_>);
+            let mut wire = Wire::new(
+                &terms(&[pair], |_| ()),
+                &Arc::new(builder.with_no_client_auth()),
+                "a.example",
+            );
             wire.run().unwrap();
             assert_eq!(*noting.0.lock().unwrap(), expected, "{version:?}");
         }
@@ -111,11 +134,14 @@ fn clients_get_the_response_with_its_certificate() {
 fn what_does_not_fit_is_told() {
     let scratch = Scratch::new();
     let (ca, other) = (scratch.ca("ca"), scratch.ca("other"));
-    let [good, bad, strange] = ["good", "bad", "strange"].map(|stem| scratch.signed(&ca, stem, NAMES, 9));
+    let [good, bad, strange] =
+        ["good", "bad", "strange"].map(|stem| scratch.signed(&ca, stem, NAMES, 9));
     let elsewhere = scratch.signed(&other, "elsewhere", NAMES, 9);
     let [good_pair, bad_pair, strange_pair, elsewhere_pair] =
         [&good, &bad, &strange, &elsewhere].map(|files| Pair::read(files, &provider()).unwrap());
-    let all = Staple::read(&response(&scratch, &ca, &[&good, &bad], &[&good, &bad, &strange], "ocsp")).unwrap();
+    let all =
+        Staple::read(&response(&scratch, &ca, &[&good, &bad], &[&good, &bad, &strange], "ocsp"))
+            .unwrap();
     let misfit = |pair: &Pair, now| all.misfit(pair, now).unwrap_or_default();
     assert_eq!(misfit(&good_pair, now()), "");
     assert!(misfit(&good_pair, now() + 2 * DAY_S).contains("ocsp has expired on 20"));
@@ -145,6 +171,15 @@ fn files_of_something_else_and_every_cut() {
     }
     // "Try later" (RFC 6960 §4.2.1).
     assert!(of(&[0x30, 3, 0x0a, 1, 3]).unwrap_err().contains("its status is 3"));
-    assert!(of(&std::fs::read(&leaf.certificate).unwrap()).unwrap_err().contains("no OCSP response (DER)"));
-    assert!(Staple::read(&scratch.path("gone")).unwrap_err().to_string().contains("cannot read the OCSP response"));
+    assert!(
+        of(&std::fs::read(&leaf.certificate).unwrap())
+            .unwrap_err()
+            .contains("no OCSP response (DER)")
+    );
+    assert!(
+        Staple::read(&scratch.path("gone"))
+            .unwrap_err()
+            .to_string()
+            .contains("cannot read the OCSP response")
+    );
 }

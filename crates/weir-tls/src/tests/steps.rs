@@ -34,7 +34,11 @@ impl<S: Seal> Counting<S> {
 
 impl<S: Seal> Seal for Counting<S> {
     fn cipher(&self) -> Box<dyn Cipher> {
-        Box::new(Counted { inner: self.papers.cipher(), is_open: false, steps: Arc::clone(&self.steps) })
+        Box::new(Counted {
+            inner: self.papers.cipher(),
+            is_open: false,
+            steps: Arc::clone(&self.steps),
+        })
     }
 }
 
@@ -52,7 +56,13 @@ impl Cipher for Counted {
         opened
     }
 
-    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn seal(
+        &mut self,
+        rest: &mut [u8],
+        parts: &[&[u8]],
+        record_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
         self.inner.seal(rest, parts, record_max, out)
     }
 
@@ -122,7 +132,11 @@ fn resets_have_come(port: u16) {
         let mut words = line.split_whitespace().skip(1);
         words.next().is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some("01")
     };
-    while std::fs::read_to_string("/proc/thread-self/net/tcp").expect("every Linux has it").lines().any(stands) {
+    while std::fs::read_to_string("/proc/thread-self/net/tcp")
+        .expect("every Linux has it")
+        .lines()
+        .any(stands)
+    {
         assert!(waiting.goes_on(), "resets have not come; {}", waiting.story());
         std::thread::yield_now();
     }
@@ -153,22 +167,31 @@ fn who_has_left_costs_nothing() {
 #[test]
 fn handshakes_with_servers_come_before_those_of_clients() {
     const CLIENTS: usize = 40;
-    let (subject, clients, server) =
-        (ServedOn(EpollSubject), Counting::new(Papers(FLIGHT)), Counting::new(ClientPapers::default()));
+    let (subject, clients, server) = (
+        ServedOn(EpollSubject),
+        Counting::new(Papers(FLIGHT)),
+        Counting::new(ClientPapers::default()),
+    );
     let mut bench = Bench::new(&subject);
     let listener = bench.listener;
     bench.driver.seal(listener, clients.clone(), 10_000_000);
     flood(&mut bench, CLIENTS);
     bench.until("the flood", |bench| bench.driver.work.len() > CLIENTS / 2);
     let address = bench.address;
-    let near =
-        bench.driver.connect_sealed(weir_io::Outbound::default(), address, 3, server.cipher()).expect("a socket");
+    let near = bench
+        .driver
+        .connect_sealed(weir_io::Outbound::default(), address, 3, server.cipher())
+        .expect("a socket");
     bench.seen.insert(near, Seen::default());
     let before = clients.steps();
     while server.steps() == 0 {
         bench.turn(0);
     }
-    assert!(clients.steps() - before <= 3, "the hello waits for {} steps of clients", clients.steps() - before);
+    assert!(
+        clients.steps() - before <= 3,
+        "the hello waits for {} steps of clients",
+        clients.steps() - before
+    );
     bench.until("the connect", |bench| bench.of(near).connected.is_some());
     assert!(bench.of(near).connected.as_ref().is_some_and(Result::is_ok));
 }

@@ -95,7 +95,8 @@ impl Client {
 
     /// Both messages of a client.
     pub(super) fn handshake(&mut self) -> Vec<u8> {
-        [self.record(HANDSHAKE_RECORD, b"hello"), self.record(HANDSHAKE_RECORD, b"confirm")].concat()
+        [self.record(HANDSHAKE_RECORD, b"hello"), self.record(HANDSHAKE_RECORD, b"confirm")]
+            .concat()
     }
 
     pub(super) fn data(&mut self, body: &[u8]) -> Vec<u8> {
@@ -150,7 +151,8 @@ pub(super) fn finish<S: Subject<Driver = Sealed<SimDriver>>>(mut bench: Bench<'_
     }
     bench.until("all buffers", |bench| {
         let buffers = [Class::Small, Class::Large].map(|class| bench.driver.buffers(class));
-        buffers.iter().all(|(free, total)| free == total) && bench.driver.inner().streams().is_empty()
+        buffers.iter().all(|(free, total)| free == total)
+            && bench.driver.inner().streams().is_empty()
     });
     assert_eq!((bench.driver.unfinished(), bench.driver.streams()), (0, Vec::new()));
 }

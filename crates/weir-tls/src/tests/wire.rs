@@ -17,9 +17,13 @@ use crate::tickets::TicketKeys;
 
 /// A client that shows this certificate to every server that asks, whatever names of CAs it
 /// receives.
-pub(super) fn client_with(version: &'static SupportedProtocolVersion, pair: &Pair) -> Arc<ClientConfig> {
+pub(super) fn client_with(
+    version: &'static SupportedProtocolVersion,
+    pair: &Pair,
+) -> Arc<ClientConfig> {
     Arc::new(
-        client_builder(&[version], &[ECDSA, RSA]).with_client_cert_resolver(Arc::new(Shown(Arc::clone(&pair.key)))),
+        client_builder(&[version], &[ECDSA, RSA])
+            .with_client_cert_resolver(Arc::new(Shown(Arc::clone(&pair.key)))),
     )
 }
 
@@ -54,7 +58,8 @@ pub(super) fn wanted() -> Wanted {
 pub(super) fn terms(pairs: &[Pair], change: impl FnOnce(&mut Wanted)) -> Terms {
     let mut wanted = wanted();
     change(&mut wanted);
-    let clients = wanted.clients.as_ref().map(|wanted| ClientTrust::read(wanted, &provider()).unwrap());
+    let clients =
+        wanted.clients.as_ref().map(|wanted| ClientTrust::read(wanted, &provider()).unwrap());
     let keys = wanted.ticket_keys.as_ref().map(|path| TicketKeys::read(path).unwrap());
     let materials = Materials { pairs, clients: clients.as_ref(), ticket_keys: keys.as_ref() };
     Terms::new(wanted, materials, provider()).unwrap()
@@ -63,7 +68,10 @@ pub(super) fn terms(pairs: &[Pair], change: impl FnOnce(&mut Wanted)) -> Terms {
 impl Wire {
     /// Until both have nothing to send; each flight of the client is received in pieces, as `cut`
     /// makes them from its number and length.
-    pub(super) fn run_in_pieces(&mut self, mut cut: impl FnMut(usize, usize) -> Vec<usize>) -> Result<(), Error> {
+    pub(super) fn run_in_pieces(
+        &mut self,
+        mut cut: impl FnMut(usize, usize) -> Vec<usize>,
+    ) -> Result<(), Error> {
         for flight in 0.. {
             let bytes = self.said();
             let mut from = 0;

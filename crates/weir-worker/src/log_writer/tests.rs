@@ -33,7 +33,8 @@ impl Drop for Scratch {
 
 fn start(path: &Path, workers: usize) -> (LogWriter, Vec<LogSink>, Vec<Arc<Counters>>) {
     let counters: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
-    let (writer, sinks) = LogWriter::start(&Destination::File(path.to_owned()), &counters).expect("starts");
+    let (writer, sinks) =
+        LogWriter::start(&Destination::File(path.to_owned()), &counters).expect("starts");
     (writer, sinks, counters)
 }
 
@@ -98,7 +99,8 @@ fn a_renamed_file_loses_nothing() {
     }
     writer.finish();
     old.push(path);
-    let text: String = old.iter().map(|name| std::fs::read_to_string(name).expect("text")).collect();
+    let text: String =
+        old.iter().map(|name| std::fs::read_to_string(name).expect("text")).collect();
     check(&text, 2, 2500);
 }
 
@@ -108,7 +110,8 @@ fn a_renamed_file_loses_nothing() {
 fn h9_a_blocked_fifo() {
     let scratch = Scratch::new("fifo");
     let path = scratch.path("fifo");
-    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a FIFO");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .expect("a FIFO");
     let (writer, mut sinks, counters) = start(&path, 1);
     let line = [&[b'a'; 999][..], b"\n"].concat();
     let (mut said, mut lost) = (0u64, 0);
@@ -138,7 +141,8 @@ fn h9_a_blocked_fifo() {
 fn the_end_is_bounded() {
     let scratch = Scratch::new("end");
     let path = scratch.path("fifo");
-    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a FIFO");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .expect("a FIFO");
     let (writer, mut sinks, _) = start(&path, 1);
     for _ in 0..1000 {
         sinks[0].push(&[&[b'a'; 999][..], b"\n"].concat());
@@ -170,7 +174,8 @@ fn a_full_disk_keeps_lines() {
 fn no_line_is_torn_by_a_rename() {
     let scratch = Scratch::new("torn");
     let path = scratch.path("a.log");
-    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a FIFO");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .expect("a FIFO");
     let mut pipe = open_file(&path).expect("the FIFO");
     let (writer, mut sinks, _) = start(&path, 1);
     assert_eq!(say(&mut sinks, 1, 6000), 0);
@@ -189,9 +194,10 @@ fn no_line_is_torn_by_a_rename() {
 #[test]
 fn what_can_not_be_opened_says_so() {
     let scratch = Scratch::new("opened");
-    for (path, expected) in
-        [(scratch.path("none/a.log"), "none/a.log: No such file"), (scratch.0.clone(), "Is a directory")]
-    {
+    for (path, expected) in [
+        (scratch.path("none/a.log"), "none/a.log: No such file"),
+        (scratch.0.clone(), "Is a directory"),
+    ] {
         let error = LogWriter::start(&Destination::File(path), &[]).expect_err("can't be opened");
         assert!(error.to_string().contains(expected), "{error}");
     }
@@ -203,7 +209,10 @@ fn the_wall_shows_now() {
     let scratch = Scratch::new("wall");
     let (_writer, sinks, _) = start(&scratch.path("a.log"), 1);
     let monotonic = clock_gettime(ClockId::Monotonic).tv_sec;
-    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let now_s = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970")
+        .as_secs();
     let shown_s = sinks[0].wall().0 / 1_000_000 + monotonic;
     assert!((now_s as i64 - shown_s).abs() <= 2, "{shown_s} is not {now_s}");
 }

@@ -429,7 +429,9 @@ fn bugs() -> impl Iterator<Item = &'static Bug> {
 fn wanted() -> impl Iterator<Item = &'static Bug> {
     let begin = std::env::var("WEIR_MUTANTS").unwrap_or_default();
     let has_uring = weir_io::probe().driver == weir_io::DriverKind::Uring;
-    bugs().filter(move |bug| bug.name.starts_with(&begin) && (has_uring || !bug.found_by.starts_with(OF_DRIVERS)))
+    bugs().filter(move |bug| {
+        bug.name.starts_with(&begin) && (has_uring || !bug.found_by.starts_with(OF_DRIVERS))
+    })
 }
 
 /// Crates with their own switch. The others use that of weir-proxy.
@@ -451,8 +453,13 @@ pub mod mutants {
 fn mutate(file: &str, mut text: String) -> String {
     for bug in bugs().filter(|bug| bug.file == file) {
         let places = text.matches(bug.right).count();
-        assert_eq!(places, 1, "the place of the bug {} in {file} has changed: {:?}", bug.name, bug.right);
-        let path = if SWITCHED.iter().any(|root| file.starts_with(root)) { "crate" } else { "weir_proxy" };
+        assert_eq!(
+            places, 1,
+            "the place of the bug {} in {file} has changed: {:?}",
+            bug.name, bug.right
+        );
+        let path =
+            if SWITCHED.iter().any(|root| file.starts_with(root)) { "crate" } else { "weir_proxy" };
         let wrong = bug.wrong.replace('$', &format!("{path}::mutants::on(\"{}\")", bug.name));
         text = text.replacen(bug.right, &wrong, 1);
     }
@@ -539,7 +546,8 @@ fn build() -> PathBuf {
         .expect("cargo");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    let line = text.lines().find(|line| line.contains("Executable")).expect("the name of the binary");
+    let line =
+        text.lines().find(|line| line.contains("Executable")).expect("the name of the binary");
     let path = line.split(['(', ')']).nth(1).expect("its path");
     copied.join(path)
 }
@@ -563,7 +571,8 @@ fn run(binary: &Path, mutant: &str, test: &str, seeds: u32) -> Output {
 fn finding(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     let broken = text.lines().position(|line| line.starts_with("simulation with seed"));
-    let lines: Vec<&str> = text.lines().skip(broken.unwrap_or_default()).take(2).map(str::trim).collect();
+    let lines: Vec<&str> =
+        text.lines().skip(broken.unwrap_or_default()).take(2).map(str::trim).collect();
     lines.join(" ").chars().take(220).collect()
 }
 
@@ -595,7 +604,8 @@ fn the_simulation_finds_each_bug() {
         }
     };
     thread::scope(|scope| {
-        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| drop(scope.spawn(look)))
+        (0..thread::available_parallelism().map_or(1, usize::from))
+            .for_each(|_| drop(scope.spawn(look)))
     });
     let missed = missed.into_inner().unwrap();
     assert_eq!(missed, Vec::<&str>::new(), "bugs that the simulation does not find");

@@ -187,7 +187,8 @@ impl Asked {
             85..98 => rng.index(90 << 10),
             _ => rng.index(400 << 10),
         };
-        let body = if status == 204 || status == 304 { Vec::new() } else { content(&self.nonce, length) };
+        let body =
+            if status == 204 || status == 304 { Vec::new() } else { content(&self.nonce, length) };
         Expected { status, body }
     }
 }
@@ -231,7 +232,8 @@ impl Book {
         let bound = self.cookies.iter().position(|one| one == cookie);
         match (self.entries.get_mut(nonce), bound) {
             (Some(entry), Some(_)) => entry.bound = bound,
-            _ => self.violation(format!("{nonce} brings the cookie {cookie:?}, which is no server's")),
+            _ => self
+                .violation(format!("{nonce} brings the cookie {cookie:?}, which is no server's")),
         }
     }
 
@@ -241,30 +243,47 @@ impl Book {
     }
 
     /// Records that the head of a request reached a server.
-    pub fn arrived(&mut self, (server, peer): (usize, SocketAddr), request: &Request, ignored: bool) {
+    pub fn arrived(
+        &mut self,
+        (server, peer): (usize, SocketAddr),
+        request: &Request,
+        ignored: bool,
+    ) {
         *self.arrivals.entry(server).or_default() += 1;
         if request.fields.has("upgrade") {
             // Tunnels check themselves.
             return;
         }
         let Some(entry) = self.entries.get_mut(request.nonce()) else {
-            return self
-                .violation(format!("a server got a request that nobody sent: {} {}", request.method, request.target));
+            return self.violation(format!(
+                "a server got a request that nobody sent: {} {}",
+                request.method, request.target
+            ));
         };
         entry.arrivals.push(Arrival { ignored, by: (server, peer) });
         let journeys = self.journeys.as_ref();
-        if let Some(Err(text)) = journeys.map(|journeys| journeys.arrived(request.nonce(), (server, peer))) {
+        if let Some(Err(text)) =
+            journeys.map(|journeys| journeys.arrived(request.nonce(), (server, peer)))
+        {
             return self.violation(text);
         }
         let Some(entry) = self.entries.get_mut(request.nonce()) else { return };
         let keeps_session = !self.keeps_sessions || entry.bound.is_none_or(|bound| bound == server);
         let bound = entry.bound;
         if !keeps_session {
-            return self.violation(format!("{} is bound to server {bound:?} and came to {server}", request.nonce()));
+            return self.violation(format!(
+                "{} is bound to server {bound:?} and came to {server}",
+                request.nonce()
+            ));
         }
-        if entry.arrivals.len() > ARRIVALS_MAX || self.tries_max.is_some_and(|most| entry.broken > most) {
+        if entry.arrivals.len() > ARRIVALS_MAX
+            || self.tries_max.is_some_and(|most| entry.broken > most)
+        {
             let (times, broken) = (entry.arrivals.len(), entry.broken);
-            let text = format!("{} reached servers {times} times, {broken} connections broke with it", request.nonce());
+            let text = format!(
+                "{} reached servers {times} times, {broken} connections broke with it",
+                request.nonce()
+            );
             return self.violation(text);
         }
         if entry.asked.method != request.method {
@@ -273,7 +292,8 @@ impl Book {
         } else if !(entry.asked.is_idempotent() || self.repeats_all && !entry.asked.is_streamed()) {
             let acted = entry.arrivals.iter().filter(|arrival| !arrival.ignored).count();
             if acted > 1 {
-                let text = format!("{} {} reached servers {acted} times", request.method, request.nonce());
+                let text =
+                    format!("{} {} reached servers {acted} times", request.method, request.nonce());
                 self.violation(text);
             }
         }
@@ -305,7 +325,9 @@ impl Book {
     /// Records that the server announced that it does not act on a request that it has received
     /// already.
     pub fn ignored(&mut self, nonce: &str) {
-        if let Some(arrival) = self.entries.get_mut(nonce).and_then(|entry| entry.arrivals.last_mut()) {
+        if let Some(arrival) =
+            self.entries.get_mut(nonce).and_then(|entry| entry.arrivals.last_mut())
+        {
             arrival.ignored = true;
         }
     }
@@ -315,8 +337,12 @@ impl Book {
         let Some(entry) = self.entries.get(request.nonce()) else { return };
         let sent = Body::of(&entry.asked.body);
         if (request.body.length, request.body.sum) != (sent.length, sent.sum) {
-            let text =
-                format!("the body of {} came as {} B, not {} B", request.nonce(), request.body.length, sent.length);
+            let text = format!(
+                "the body of {} came as {} B, not {} B",
+                request.nonce(),
+                request.body.length,
+                sent.length
+            );
             self.violation(text);
         }
     }
@@ -335,8 +361,9 @@ impl Book {
         }
         let verdict = match reply.fields.all("x-nonce").as_slice() {
             [] => Ok(Outcome::Refused(reply.status)),
-            [own] if *own == nonce => judge_own(&entry.asked, reply)
-                .and_then(|outcome| judge_binding(&self.cookies, entry.bound, reply).map(|()| outcome)),
+            [own] if *own == nonce => judge_own(&entry.asked, reply).and_then(|outcome| {
+                judge_binding(&self.cookies, entry.bound, reply).map(|()| outcome)
+            }),
             others if self.collects_misdelivered => {
                 entry.outcome = Outcome::Answered;
                 let (nonce, got) = (nonce.to_owned(), others.join(","));
@@ -356,8 +383,12 @@ impl Book {
     fn asked_for_stray(&self, nonce: &str) -> bool {
         let Some(asked) = self.entries.get(nonce) else { return false };
         let client = &nonce[..4];
-        let of_client = self.entries.range(client.to_owned()..).take_while(|(other, _)| other.starts_with(client));
-        let mut strays = of_client.filter(|(_, entry)| entry.asked.trigger.as_deref() == Some(STRAY_ROW));
+        let of_client = self
+            .entries
+            .range(client.to_owned()..)
+            .take_while(|(other, _)| other.starts_with(client));
+        let mut strays =
+            of_client.filter(|(_, entry)| entry.asked.trigger.as_deref() == Some(STRAY_ROW));
         let meets = |arrival: &Arrival| asked.arrivals.iter().any(|own| own.by == arrival.by);
         strays.any(|(_, entry)| entry.arrivals.iter().any(meets))
     }
@@ -367,7 +398,8 @@ impl Book {
 /// request was bound.
 fn judge_binding(cookies: &[String], bound: Option<usize>, reply: &Reply) -> Result<(), String> {
     let by = reply.fields.first("x-server").and_then(|server| server.parse::<usize>().ok());
-    let expected = by.filter(|by| bound != Some(*by)).and_then(|by| cookies.get(by)).map(String::as_str);
+    let expected =
+        by.filter(|by| bound != Some(*by)).and_then(|by| cookies.get(by)).map(String::as_str);
     let got = reply.fields.first("set-cookie").and_then(|cookie| cookie.split(['=', ';']).nth(1));
     if got == expected {
         Ok(())
@@ -386,7 +418,10 @@ fn judge_own(asked: &Asked, reply: &Reply) -> Result<Outcome, String> {
         return Err(format!("{nonce} got status {} instead of {}", reply.status, expected.status));
     }
     if (reply.body.length, reply.body.sum) != (body.length, body.sum) {
-        return Err(format!("{nonce} got {} B of body instead of {} B", reply.body.length, body.length));
+        return Err(format!(
+            "{nonce} got {} B of body instead of {} B",
+            reply.body.length, body.length
+        ));
     }
     Ok(Outcome::Answered)
 }

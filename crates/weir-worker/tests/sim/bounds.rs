@@ -26,14 +26,21 @@ fn scenario(name: &'static str, seed: u64, clients: usize) -> Scenario {
     scenario.styles = vec![Style { delay_us_max: 1_000, ..Style::honest() }];
     scenario.clients = clients;
     scenario.manners = Manners { burst: 4, ..Manners::quiet(20) };
-    let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+    let upstream =
+        &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
     upstream.servers.truncate(1);
     upstream.echo = None;
     scenario
 }
 
 fn get(nonce: &str) -> Asked {
-    Asked { nonce: nonce.to_owned(), method: "GET", conditional: false, body: Vec::new(), trigger: None }
+    Asked {
+        nonce: nonce.to_owned(),
+        method: "GET",
+        conditional: false,
+        body: Vec::new(),
+        trigger: None,
+    }
 }
 
 fn request(nonce: &str) -> Vec<u8> {
@@ -56,7 +63,8 @@ fn add(run: &Run, start_us: u64, acts: impl Into<VecDeque<Act>>, asked: Vec<Aske
 fn a_slow_reader_keeps_nobody_waiting() {
     each_seed(0..12, |seed| {
         let mut scenario = scenario("slow reader", seed, 8);
-        let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+        let upstream =
+            &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
         set_connections(&mut upstream.servers[0], 1);
         upstream.pipeline = PipelineMode::Depth(16);
         let run = Run::new(scenario);
@@ -95,9 +103,12 @@ fn a_server_that_comes_up_late_is_used() {
         run.finish_with(|book| {
             // weir retries connects after 30 s at the latest.
             let settled = |number: &u64| number * 3 * SECOND > up_us + 45 * SECOND;
-            let wrong = |number: &u64| book.entries[&asked(*number).nonce].outcome != Outcome::Answered;
+            let wrong =
+                |number: &u64| book.entries[&asked(*number).nonce].outcome != Outcome::Answered;
             match (0..40).filter(settled).find(wrong) {
-                Some(number) => Err(format!("request {number} was not answered, up since {up_us} us")),
+                Some(number) => {
+                    Err(format!("request {number} was not answered, up since {up_us} us"))
+                }
                 None => Ok(()),
             }
         });
@@ -112,7 +123,8 @@ fn workers_without_connections_wait_for_those_of_others() {
         let mut scenario = scenario("early client", seed, 8);
         scenario.workers = 4;
         scenario.styles = vec![Style::honest(), Style::honest()];
-        let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+        let upstream =
+            &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
         upstream.servers.push(ServerPlan::new("other", server_address(1)));
         upstream.servers.iter_mut().for_each(|server| set_connections(server, 1));
         Run::new(scenario).finish_with(all_answered);
@@ -154,8 +166,15 @@ fn silent_clients_are_ended_in_time() {
                 }
             }
             let ordinary = |nonce: &&String| !nonce.starts_with("cccc");
-            match book.entries.keys().filter(ordinary).find(|nonce| book.entries[*nonce].outcome != Outcome::Answered) {
-                Some(nonce) if is_roomy => Err(format!("{nonce} got {:?}", book.entries[nonce].outcome)),
+            match book
+                .entries
+                .keys()
+                .filter(ordinary)
+                .find(|nonce| book.entries[*nonce].outcome != Outcome::Answered)
+            {
+                Some(nonce) if is_roomy => {
+                    Err(format!("{nonce} got {:?}", book.entries[nonce].outcome))
+                }
                 _ => Ok(()),
             }
         });
@@ -171,19 +190,24 @@ fn silent(kind: usize, nonce: &str, rng: &mut Rng) -> (VecDeque<Act>, Vec<Asked>
     let whole = request(nonce);
     let half = Act::Send(whole[..whole.len() / 2].to_vec());
     let post = Asked { method: "POST", body: vec![b'x'; 100_000], ..get(nonce) };
-    let head = format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 100000\r\n\r\n");
+    let head =
+        format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 100000\r\n\r\n");
     match kind {
         // Half a head, then nothing.
         0 => ([Act::Ask(0), half].into(), vec![get(nonce)]),
         // A head at one byte per second.
         1 => {
-            let bytes = whole[..30].iter().flat_map(|byte| [Act::Send(vec![*byte]), Act::Wait(SECOND)]);
+            let bytes =
+                whole[..30].iter().flat_map(|byte| [Act::Send(vec![*byte]), Act::Wait(SECOND)]);
             ([Act::Ask(0)].into_iter().chain(bytes).collect(), vec![get(nonce)])
         }
         // A body of a few bytes now and then.
         2 => {
             let bytes = (0..30).flat_map(|_| [Act::Send(vec![b'x'; 20]), Act::Wait(2 * SECOND)]);
-            ([Act::Ask(0), Act::Send(head.into_bytes())].into_iter().chain(bytes).collect(), vec![post])
+            (
+                [Act::Ask(0), Act::Send(head.into_bytes())].into_iter().chain(bytes).collect(),
+                vec![post],
+            )
         }
         // Nothing at all.
         3 => ([Act::Vanish].into(), Vec::new()),
@@ -192,7 +216,16 @@ fn silent(kind: usize, nonce: &str, rng: &mut Rng) -> (VecDeque<Act>, Vec<Asked>
         // Half a body, gone.
         _ => {
             let some = rng.index(80_000);
-            ([Act::Ask(0), Act::Send(head.into_bytes()), Act::Send(vec![b'x'; some]), Act::Vanish].into(), vec![post])
+            (
+                [
+                    Act::Ask(0),
+                    Act::Send(head.into_bytes()),
+                    Act::Send(vec![b'x'; some]),
+                    Act::Vanish,
+                ]
+                .into(),
+                vec![post],
+            )
         }
     }
 }
@@ -218,11 +251,14 @@ fn answers_outlast_every_patience() {
         // No request has to wait until a response that lasts is over.
         set_connections(&mut upstream.servers[0], 32);
         let run = Run::new(scenario);
-        let nonces = (0..).map(|n| format!("cccc{n:04x}")).filter(|nonce| get(nonce).expected().body.len() > 100_000);
+        let nonces = (0..)
+            .map(|n| format!("cccc{n:04x}"))
+            .filter(|nonce| get(nonce).expected().body.len() > 100_000);
         for (number, nonce) in nonces.take(16).enumerate() {
             // Half of them come in two halves, far apart.
             let path = if number % 2 == 0 { "big" } else { "events" };
-            let text = format!("GET /{path}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n").into_bytes();
+            let text =
+                format!("GET /{path}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n").into_bytes();
             add(&run, rng.below(50_000), [Act::Ask(0), Act::Send(text)], vec![get(&nonce)]);
         }
         run.finish_with(all_answered);
@@ -249,7 +285,10 @@ fn draining_answers_what_was_asked_and_ends() {
                 _ => true,
             };
             match book.entries.values().find(lost) {
-                Some(entry) => Err(format!("{} got {:?} after {:?}", entry.asked.nonce, entry.outcome, entry.arrivals)),
+                Some(entry) => Err(format!(
+                    "{} got {:?} after {:?}",
+                    entry.asked.nonce, entry.outcome, entry.arrivals
+                )),
                 None => Ok(()),
             }
         });

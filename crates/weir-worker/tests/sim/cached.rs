@@ -66,10 +66,12 @@ fn scenario(name: &'static str, kind: Kind, seed: u64, workers: u16, faults: Fau
     let plan = scenario.plan_mut();
     plan.upstreams[0].echo = None;
     plan.upstreams[0].queue_size = 10_000;
-    let mut cache = CachePlan { size_bytes, object_bytes_max, variants_max: 4, store: None, snapshot: None };
+    let mut cache =
+        CachePlan { size_bytes, object_bytes_max, variants_max: 4, store: None, snapshot: None };
     cache.open([seed, 7], usize::from(workers));
     plan.cache = Some(cache);
-    let rules = RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
+    let rules =
+        RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
     plan.routes = RouteTable::new(vec![Route { rules: Some(Arc::new(rules)), ..Route::default() }]);
     scenario
 }
@@ -92,10 +94,17 @@ fn resource(rng: &mut Rng, bytes_max: usize) -> Resource {
 
 impl World {
     /// `under_way_us`: how long a response of an origin may be on its way.
-    fn new(scenario: Scenario, resources: Vec<Resource>, ways: Ways, readers: usize, under_way_us: u64) -> World {
+    fn new(
+        scenario: Scenario,
+        resources: Vec<Resource>,
+        ways: Ways,
+        readers: usize,
+        under_way_us: u64,
+    ) -> World {
         let (seed, servers) = (scenario.seed, scenario.plan.upstreams[0].servers.len());
         let cache = scenario.plan.cache.as_ref().expect("a cache");
-        let (store, bytes_max) = (Arc::clone(cache.store.as_ref().expect("a store")), cache.size_bytes);
+        let (store, bytes_max) =
+            (Arc::clone(cache.store.as_ref().expect("a store")), cache.size_bytes);
         let memory = Memory::new(resources, &store, bytes_max, under_way_us);
         let run = Run::new(scenario);
         for index in 0..servers {
@@ -139,7 +148,8 @@ impl World {
     }
 
     fn add(&self, steps: VecDeque<Step>, must_be_answered: bool) {
-        self.run.add(|book| Reader::new(listen_address(), book, &self.memory, steps, must_be_answered));
+        self.run
+            .add(|book| Reader::new(listen_address(), book, &self.memory, steps, must_be_answered));
     }
 
     /// Adds `count` purges of all kinds.
@@ -148,7 +158,8 @@ impl World {
         let rng = &mut self.rng;
         let mut one = || {
             let key = rng.index(keys);
-            let whose = *rng.pick(&[Whose::All, Whose::Group(key), Whose::Key(key), Whose::Key(key)]);
+            let whose =
+                *rng.pick(&[Whose::All, Whose::Group(key), Whose::Key(key), Whose::Key(key)]);
             let at_us = START_US + rng.below(ASKING_US);
             Purge { at_us, of_us: at_us, whose, is_soft: rng.chance(300) }
         };
@@ -213,7 +224,8 @@ impl Actor for Purger {
 }
 
 fn question(rng: &mut Rng, reader: usize, index: usize, keys: usize) -> Question {
-    let method = *rng.pick(&["GET", "GET", "GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "DELETE"]);
+    let method =
+        *rng.pick(&["GET", "GET", "GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "DELETE"]);
     let lines = match rng.below(20) {
         0 | 1 => format!("If-None-Match: \"v{}\"\r\n", rng.below(20)),
         2 => "Cache-Control: no-cache\r\n".to_owned(),
@@ -228,7 +240,14 @@ fn question(rng: &mut Rng, reader: usize, index: usize, keys: usize) -> Question
         (first, first + rng.index(30_000))
     });
     let way = rng.chance(700).then(|| rng.below(3) as u8);
-    Question { nonce: format!("{reader:03x}{index:04x}"), method, key: rng.index(keys), way, lines, range }
+    Question {
+        nonce: format!("{reader:03x}{index:04x}"),
+        method,
+        key: rng.index(keys),
+        way,
+        lines,
+        range,
+    }
 }
 
 fn sum(counts: &RefCell<Counts>, one: Counts) {
@@ -241,14 +260,23 @@ fn sum(counts: &RefCell<Counts>, one: Counts) {
 }
 
 /// Sizes and readers at random.
-fn at_random(name: &'static str, kind: Kind, seed: u64, workers: u16, faults: Faults, ways: Ways) -> World {
+fn at_random(
+    name: &'static str,
+    kind: Kind,
+    seed: u64,
+    workers: u16,
+    faults: Faults,
+    ways: Ways,
+) -> World {
     let under_way_us = if kind == Kind::Rough { 20 * SECOND } else { SECOND };
     let scenario = scenario(name, kind, seed, workers, faults);
     let rng = &mut Rng::new(seed ^ 0x4e50);
-    let object_bytes_max = scenario.plan.cache.as_ref().map_or(0, |cache| cache.object_bytes_max) as usize;
+    let object_bytes_max =
+        scenario.plan.cache.as_ref().map_or(0, |cache| cache.object_bytes_max) as usize;
     let keys = 1 + rng.index(6);
     // Some are too large.
-    let resources = (0..keys).map(|_| resource(rng, object_bytes_max.min(1 << 20) / 10 * 12)).collect();
+    let resources =
+        (0..keys).map(|_| resource(rng, object_bytes_max.min(1 << 20) / 10 * 12)).collect();
     let readers = 1 + rng.index(14);
     World::new(scenario, resources, ways, readers, under_way_us)
 }
@@ -278,8 +306,12 @@ fn where_nothing_breaks_everybody_gets_what_may_be_served() {
             sum(&counts, world.finish());
         });
         let (counts, worlds) = (counts.into_inner(), seeds_of(60).len() as u64);
-        let is_enough = counts.shared > 20 * worlds && counts.own > 20 * worlds && counts.purged > worlds;
-        assert!(worlds == 1 || is_enough && counts.stale > worlds / 3, "{workers} workers: {counts:?}");
+        let is_enough =
+            counts.shared > 20 * worlds && counts.own > 20 * worlds && counts.purged > worlds;
+        assert!(
+            worlds == 1 || is_enough && counts.stale > worlds / 3,
+            "{workers} workers: {counts:?}"
+        );
     }
 }
 
@@ -294,7 +326,8 @@ fn whatever_breaks_nobody_gets_what_may_not_be_served() {
             let mut ways = ways(rng);
             (ways.fails, ways.breaks) = (*rng.pick(&[0, 100, 400]), *rng.pick(&[0, 30, 200]));
             (ways.silent, ways.closes) = (*rng.pick(&[0, 0, 20]), *rng.pick(&[0, 100]));
-            let faults = if rng.chance(300) { Faults::harmless(seed) } else { Faults::random(seed) };
+            let faults =
+                if rng.chance(300) { Faults::harmless(seed) } else { Faults::random(seed) };
             let mut world = at_random("cache, rough", Kind::Rough, seed, workers, faults, ways);
             let (leaves, purges) = (*world.rng.pick(&[0, 30, 100]), world.rng.index(8));
             world.add_readers(leaves, false);
@@ -302,7 +335,8 @@ fn whatever_breaks_nobody_gets_what_may_not_be_served() {
             sum(&counts, world.finish());
         });
         let (counts, worlds) = (counts.into_inner(), seeds_of(60).len() as u64);
-        let is_enough = counts.shared > 5 * worlds && counts.own > 5 * worlds && counts.failed > worlds;
+        let is_enough =
+            counts.shared > 5 * worlds && counts.own > 5 * worlds && counts.failed > worlds;
         assert!(worlds == 1 || is_enough, "{workers} workers: {counts:?}");
     }
 }
@@ -315,8 +349,14 @@ fn workers_that_begin_anew_keep_what_is_stored_and_nobody_waiting() {
         let counts = RefCell::default();
         each_seed(seeds_of(40), |seed| {
             let rng = &mut Rng::new(seed ^ 0x0c11);
-            let mut world =
-                at_random("cache, panics", Kind::Panicking, seed, workers, Faults::harmless(seed), ways(rng));
+            let mut world = at_random(
+                "cache, panics",
+                Kind::Panicking,
+                seed,
+                workers,
+                Faults::harmless(seed),
+                ways(rng),
+            );
             world.add_readers(20, false);
             world.add_purges(3);
             world.run.panic(1 + (seed % 6) as u32, 300);
@@ -352,7 +392,8 @@ fn a_herd_is_one_request_over_all_workers() {
                 let mut steps = VecDeque::new();
                 for round in 0..6_u64 {
                     let shift = rng.below(20);
-                    let at_us = START_US + (round + 1) * 7 * SECOND + rng.below(1 + (400_000 >> shift));
+                    let at_us =
+                        START_US + (round + 1) * 7 * SECOND + rng.below(1 + (400_000 >> shift));
                     let (nonce, key) = (format!("{reader:03x}{round:04x}"), rng.index(2));
                     let (method, way, lines, range) = ("GET", None, String::new(), None);
                     steps.push_back(Step::Until(at_us));
@@ -367,7 +408,9 @@ fn a_herd_is_one_request_over_all_workers() {
             let lives = world.run.count(|counters| counters.rebirths.get());
             let open_max = u64::from(world.memory.borrow().open_max);
             if open_max > 1 + lives {
-                world.run.fail(&format!("invariant 3: {open_max} requests for one key at a time, {lives} lives lost"));
+                world.run.fail(&format!(
+                    "invariant 3: {open_max} requests for one key at a time, {lives} lives lost"
+                ));
             }
             let counts = world.finish();
             assert!(panics > 0 || counts.shared > counts.own, "seed {seed}: {counts:?}");
@@ -379,13 +422,24 @@ fn a_herd_is_one_request_over_all_workers() {
 #[test]
 fn what_lives_is_bounded_by_the_size() {
     each_seed(seeds_of(20), |seed| {
-        let mut scenario = scenario("full", Kind::Hostile, seed, 1 + (seed % 2) as u16, Faults::harmless(seed));
+        let mut scenario =
+            scenario("full", Kind::Hostile, seed, 1 + (seed % 2) as u16, Faults::harmless(seed));
         let workers = usize::from(scenario.workers);
-        let mut cache =
-            CachePlan { size_bytes: 1 << 20, object_bytes_max: 200_000, variants_max: 4, store: None, snapshot: None };
+        let mut cache = CachePlan {
+            size_bytes: 1 << 20,
+            object_bytes_max: 200_000,
+            variants_max: 4,
+            store: None,
+            snapshot: None,
+        };
         cache.open([seed, 7], workers);
         scenario.plan_mut().cache = Some(cache);
-        let one = Resource { max_age_s: 20, bytes_min: 100_000, bytes_max: 220_000, ..Resource::default() };
+        let one = Resource {
+            max_age_s: 20,
+            bytes_min: 100_000,
+            bytes_max: 220_000,
+            ..Resource::default()
+        };
         let ways = Ways { delay_us_max: 20_000, chunked: 300, ..Ways::default() };
         let world = World::new(scenario, vec![one; 12], ways, 24, SECOND);
         for reader in 0..24 {
@@ -415,20 +469,28 @@ fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
     let (went_astray, withdrawn) = (RefCell::new(0), RefCell::new(0));
     each_seed(seeds_of(24), |seed| {
         let rng = &mut Rng::new(seed ^ 0x5417);
-        let mut scenario = scenario("shift", Kind::Hostile, seed, 1 + (seed % 2) as u16, Faults::none());
+        let mut scenario =
+            scenario("shift", Kind::Hostile, seed, 1 + (seed % 2) as u16, Faults::none());
         scenario.settings.window_bytes = 1 << 20;
         let upstream = &mut scenario.plan_mut().upstreams[0];
         upstream.servers.truncate(1);
-        upstream.pipeline = *rng.pick(&[PipelineMode::Depth(16), PipelineMode::Depth(2), PipelineMode::Off]);
+        upstream.pipeline =
+            *rng.pick(&[PipelineMode::Depth(16), PipelineMode::Depth(2), PipelineMode::Off]);
         set_connections(&mut upstream.servers[0], 1 + rng.below(2) as u32);
         let max_age_s = *rng.pick(&[2, 20]);
         // Responses for one client each keep the connections busy.
-        let one = |key| Resource { max_age_s, bytes_max: 3_000, is_private: key % 2 == 1, ..Resource::default() };
+        let one = |key| Resource {
+            max_age_s,
+            bytes_max: 3_000,
+            is_private: key % 2 == 1,
+            ..Resource::default()
+        };
         let resources: Vec<Resource> = (0..60).map(one).collect();
         let keys = resources.len();
         let shifts_from_us = START_US + 3 * SECOND + rng.below(2 * SECOND);
         let is_even = rng.chance(500);
-        let delay_us_max = *rng.pick(if is_even { &[500, 2_000, 4_000] } else { &[4_000, 12_000, 20_000] });
+        let delay_us_max =
+            *rng.pick(if is_even { &[500, 2_000, 4_000] } else { &[4_000, 12_000, 20_000] });
         let delay_us_min = if is_even { delay_us_max / 2 } else { 0 };
         let ways = Ways { delay_us_max, delay_us_min, shifts_from_us, ..Ways::default() };
         let mut world = World::new(scenario, resources, ways, 30, SECOND);
@@ -441,7 +503,14 @@ fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
                 let (key, lines) = (world.rng.index(keys), String::new());
                 let (nonce, method) = (format!("{reader:03x}{index:04x}"), "GET");
                 steps.push_back(Step::Until(at_us));
-                steps.push_back(Step::Ask(Question { nonce, method, key, way: None, lines, range: None }));
+                steps.push_back(Step::Ask(Question {
+                    nonce,
+                    method,
+                    key,
+                    way: None,
+                    lines,
+                    range: None,
+                }));
             }
             world.add(steps, false);
         }
@@ -454,12 +523,17 @@ fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
         world.run.pass_clients();
         for astray in &world.memory.borrow().astray {
             if astray.asked_us >= known_us {
-                world.run.fail(&format!("served after it was known at {known_us}: {}", astray.told()));
+                world
+                    .run
+                    .fail(&format!("served after it was known at {known_us}: {}", astray.told()));
             }
             // Where response times differ that much, weir can't know how long to wait for a surplus
             // response.
             if is_even && astray.fetched_us + SHIFT_US_MAX < known_us {
-                world.run.fail(&format!("fetched long before it was known at {known_us}: {}", astray.told()));
+                world.run.fail(&format!(
+                    "fetched long before it was known at {known_us}: {}",
+                    astray.told()
+                ));
             }
         }
         *went_astray.borrow_mut() += world.memory.borrow().astray.len();
@@ -473,8 +547,14 @@ fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
 #[test]
 fn the_same_seed_gives_the_same_run_with_a_cache() {
     let hash = |seed| {
-        let mut world =
-            at_random("cache", Kind::Rough, seed, 2, Faults::random(seed), Ways { breaks: 30, ..Ways::default() });
+        let mut world = at_random(
+            "cache",
+            Kind::Rough,
+            seed,
+            2,
+            Faults::random(seed),
+            Ways { breaks: 30, ..Ways::default() },
+        );
         world.add_readers(30, false);
         world.run.finish().trace_hash
     };

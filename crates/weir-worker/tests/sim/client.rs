@@ -100,8 +100,9 @@ const HEAD_BYTES_MAX: usize = 2_000;
 const NO_SESSION: &[u8] = b"----------------";
 
 pub const SAFE: &[&str] = &["GET", "GET", "GET", "GET", "HEAD", "OPTIONS"];
-pub const ALL: &[&str] =
-    &["GET", "GET", "GET", "GET", "GET", "HEAD", "OPTIONS", "POST", "POST", "PUT", "DELETE", "PATCH"];
+pub const ALL: &[&str] = &[
+    "GET", "GET", "GET", "GET", "GET", "HEAD", "OPTIONS", "POST", "POST", "PUT", "DELETE", "PATCH",
+];
 
 /// The actor.
 pub struct Client {
@@ -145,7 +146,8 @@ impl Client {
         manners: &Manners,
         rng: &mut Rng,
     ) -> Client {
-        let mut writer = Writer { number, rng, manners, acts: VecDeque::new(), requests: Vec::new() };
+        let mut writer =
+            Writer { number, rng, manners, acts: VecDeque::new(), requests: Vec::new() };
         let version_10 = writer.rng.chance(manners.old);
         if version_10 {
             writer.http_10();
@@ -200,9 +202,13 @@ impl Client {
                     self.book.borrow_mut().traffic.clients_sent += bytes.len() as u64;
                     net.send(conn, &bytes);
                 }
-                Act::Until(at_us) => self.wait(net, at_us.saturating_sub(net.now_us()), Waiting::Timer),
+                Act::Until(at_us) => {
+                    self.wait(net, at_us.saturating_sub(net.now_us()), Waiting::Timer)
+                }
                 Act::Wait(time_us) => self.wait(net, time_us, Waiting::Timer),
-                Act::AwaitAnswers(count) if self.answered < count => self.waiting = Some(Waiting::Answers(count)),
+                Act::AwaitAnswers(count) if self.answered < count => {
+                    self.waiting = Some(Waiting::Answers(count))
+                }
                 Act::AwaitAnswers(_) => {}
                 Act::AwaitContinue => self.wait(net, 1_000_000, Waiting::Continue),
                 Act::StopReading(time_us) => {
@@ -228,7 +234,8 @@ impl Client {
         let Some(session) = &self.session else { return };
         let sends = |act: &&mut Act| !matches!(act, Act::Ask(_));
         let of_request = self.acts.iter_mut().take_while(sends);
-        let bytes = of_request.filter_map(|act| if let Act::Send(bytes) = act { Some(bytes) } else { None });
+        let bytes = of_request
+            .filter_map(|act| if let Act::Send(bytes) = act { Some(bytes) } else { None });
         let mut request: Vec<&mut u8> = bytes.flatten().take(HEAD_BYTES_MAX).collect();
         let at = request
             .windows(NO_SESSION.len())
@@ -298,8 +305,12 @@ impl Client {
     fn is_over(&self) -> bool {
         match &self.waiting {
             Some(Waiting::Answers(count)) => self.answered >= *count,
-            Some(Waiting::Continue) => self.answered == self.asked || self.judge.interim().contains(&100),
-            Some(Waiting::FirstBytes) => self.judge.current().is_some() || self.answered == self.asked,
+            Some(Waiting::Continue) => {
+                self.answered == self.asked || self.judge.interim().contains(&100)
+            }
+            Some(Waiting::FirstBytes) => {
+                self.judge.current().is_some() || self.answered == self.asked
+            }
             Some(Waiting::Timer) | None => false,
         }
     }
@@ -325,7 +336,9 @@ impl Actor for Client {
     }
 
     fn on_connected(&mut self, net: &mut Net<'_>, conn: Conn, result: std::io::Result<()>) {
-        if let (Some(journeys), Some(asked)) = (&mut self.book.borrow_mut().journeys, self.requests.first()) {
+        if let (Some(journeys), Some(asked)) =
+            (&mut self.book.borrow_mut().journeys, self.requests.first())
+        {
             journeys.begin(&asked.nonce, self.to, net.local(conn));
         }
         match result {
@@ -340,8 +353,12 @@ impl Actor for Client {
         }
         self.book.borrow_mut().traffic.clients_got += data.len() as u64;
         if let Err(violation) = self.judge.feed(data) {
-            let nonces: Vec<&str> = self.requests.iter().map(|asked| asked.nonce.as_str()).collect();
-            self.book.borrow_mut().violation(format!("to the client of {nonces:?} at {}: {violation}", self.answered));
+            let nonces: Vec<&str> =
+                self.requests.iter().map(|asked| asked.nonce.as_str()).collect();
+            self.book.borrow_mut().violation(format!(
+                "to the client of {nonces:?} at {}: {violation}",
+                self.answered
+            ));
             net.reset(conn);
             return self.finish();
         }
@@ -386,7 +403,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn all(&mut self) {
-        let abort_at = self.rng.chance(self.manners.abort).then(|| self.rng.index(self.manners.requests));
+        let abort_at =
+            self.rng.chance(self.manners.abort).then(|| self.rng.index(self.manners.requests));
         let mut unanswered = 0;
         for index in 0..self.manners.requests {
             if abort_at == Some(index) {
@@ -462,7 +480,8 @@ impl Writer<'_> {
         let body = self.body(method);
         let (origin, host) = self.destination();
         let path = self.rng.below(5);
-        let mut head = format!("{method} {origin}/p{path}?n={nonce}&x HTTP/1.1\r\nHost: {host}\r\n");
+        let mut head =
+            format!("{method} {origin}/p{path}?n={nonce}&x HTTP/1.1\r\nHost: {host}\r\n");
         if conditional {
             head.push_str("If-None-Match: \"x\"\r\n");
         }
@@ -470,7 +489,10 @@ impl Writer<'_> {
             self.decorate(&mut head);
         }
         if self.manners.cookies && self.rng.chance(900) {
-            head.push_str(&format!("Cookie: a=b; {COOKIE}={}\r\n", String::from_utf8_lossy(NO_SESSION)));
+            head.push_str(&format!(
+                "Cookie: a=b; {COOKIE}={}\r\n",
+                String::from_utf8_lossy(NO_SESSION)
+            ));
         }
         if self.manners.keys && self.rng.chance(900) {
             head.push_str(&format!("{KEY_FIELD}: {}\r\n", self.rng.below(20)));
@@ -523,13 +545,15 @@ impl Writer<'_> {
         while !rest.is_empty() {
             let shift = self.rng.below(8);
             let take = 1 + self.rng.index((rest.len() >> shift).max(1));
-            let extension = if self.manners.decorations && self.rng.chance(50) { ";a=b" } else { "" };
+            let extension =
+                if self.manners.decorations && self.rng.chance(50) { ";a=b" } else { "" };
             out.extend_from_slice(format!("{take:x}{extension}\r\n").as_bytes());
             out.extend_from_slice(&rest[..take]);
             out.extend_from_slice(b"\r\n");
             rest = &rest[take..];
         }
-        let trailer = if self.manners.decorations && self.rng.chance(200) { "X-Sum: 5\r\n" } else { "" };
+        let trailer =
+            if self.manners.decorations && self.rng.chance(200) { "X-Sum: 5\r\n" } else { "" };
         out.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
         out
     }

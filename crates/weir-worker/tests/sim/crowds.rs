@@ -47,7 +47,13 @@ fn nonce(who: char, client: usize, request: usize) -> String {
 
 fn asked(nonce: &str, body: usize) -> Asked {
     let method = if body > 0 { "POST" } else { "GET" };
-    Asked { nonce: nonce.to_owned(), method, conditional: false, body: vec![b'x'; body], trigger: None }
+    Asked {
+        nonce: nonce.to_owned(),
+        method,
+        conditional: false,
+        body: vec![b'x'; body],
+        trigger: None,
+    }
 }
 
 fn get(path: &str, nonce: &str) -> Act {
@@ -70,27 +76,39 @@ fn scenario(seed: u64, is_deaf: bool) -> Scenario {
     let upstream = &mut plan.upstreams[0];
     upstream.servers.truncate(1);
     (upstream.echo, upstream.queue_size) = (None, 10_000);
-    upstream.pipeline = *rng.pick(&[PipelineMode::Off, PipelineMode::Depth(4), PipelineMode::Adaptive]);
+    upstream.pipeline =
+        *rng.pick(&[PipelineMode::Off, PipelineMode::Depth(4), PipelineMode::Adaptive]);
     let server = &mut upstream.servers[0];
     server.connections_max = 1024;
     set_connections(server, 1 + (seed % 3) as u32);
     let other = ServerPlan { connections_min: 0, ..ServerPlan::new("other", server_address(1)) };
-    plan.upstreams.push(UpstreamPlan { name: "other".to_owned(), servers: vec![other], ..UpstreamPlan::default() });
-    let route =
-        |path: &str, target| Route { path: path.to_owned(), target: Target::Upstream(target), ..Route::default() };
+    plan.upstreams.push(UpstreamPlan {
+        name: "other".to_owned(),
+        servers: vec![other],
+        ..UpstreamPlan::default()
+    });
+    let route = |path: &str, target| Route {
+        path: path.to_owned(),
+        target: Target::Upstream(target),
+        ..Route::default()
+    };
     plan.routes = RouteTable::new(vec![route("/other", 1), route("/", 0)]);
     scenario
 }
 
 fn add(run: &Run, start_us: u64, acts: Vec<Act>, asked: Vec<Asked>) {
-    run.add(|book| Client::scripted(listen_address(), start_us, book, VecDeque::from(acts), asked, false));
+    run.add(|book| {
+        Client::scripted(listen_address(), start_us, book, VecDeque::from(acts), asked, false)
+    });
 }
 
 /// Uploads that go on before they are complete, to a server that reads only their beginnings.
 fn add_uploads(run: &Run, rng: &mut Rng) {
     for client in 0..24 {
         let (nonce, bytes) = (nonce(UPLOADS, client, 0), 200_000 + rng.index(200_000));
-        let head = format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: {bytes}\r\n\r\n");
+        let head = format!(
+            "POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: {bytes}\r\n\r\n"
+        );
         let acts = vec![Act::Ask(0), Act::Send(head.into_bytes()), Act::Send(vec![b'x'; bytes])];
         add(run, rng.below(SECOND), acts, vec![asked(&nonce, bytes)]);
     }
@@ -101,11 +119,18 @@ fn add_uploads(run: &Run, rng: &mut Rng) {
 fn add_gone(run: &Run, rng: &mut Rng) {
     for client in 0..50 {
         let wave_us = WAVES_US[client % WAVES_US.len()];
-        let nonces: Vec<String> = (0..20 + rng.index(45)).map(|request| nonce(GONE, client, request)).collect();
-        let asks = nonces.iter().enumerate().flat_map(|(index, nonce)| [Act::Ask(index), get("/", nonce)]);
+        let nonces: Vec<String> =
+            (0..20 + rng.index(45)).map(|request| nonce(GONE, client, request)).collect();
+        let asks =
+            nonces.iter().enumerate().flat_map(|(index, nonce)| [Act::Ask(index), get("/", nonce)]);
         let end = [Act::Until(START_US + wave_us), Act::Reset];
         let start_us = wave_us - SECOND / 10 - rng.below(SECOND / 2);
-        add(run, start_us, asks.chain(end).collect(), nonces.iter().map(|nonce| asked(nonce, 0)).collect());
+        add(
+            run,
+            start_us,
+            asks.chain(end).collect(),
+            nonces.iter().map(|nonce| asked(nonce, 0)).collect(),
+        );
     }
 }
 
@@ -113,7 +138,8 @@ fn add_gone(run: &Run, rng: &mut Rng) {
 fn add_leavers(run: &Run, rng: &mut Rng) {
     for client in 0..80 {
         let large = |nonce: &String| asked(nonce, 0).expected().body.len() > 30_000;
-        let nonce = (0..).map(|request| nonce(LEAVERS, client, request)).find(large).expect("one of many");
+        let nonce =
+            (0..).map(|request| nonce(LEAVERS, client, request)).find(large).expect("one of many");
         let acts = vec![Act::Ask(0), get("/", &nonce), Act::LeaveAtFirstBytes, Act::Reset];
         add(run, rng.below(6 * SECOND), acts, vec![asked(&nonce, 0)]);
     }
@@ -123,7 +149,8 @@ fn add_leavers(run: &Run, rng: &mut Rng) {
 /// once.
 fn add_neighbours(run: &Run, rng: &mut Rng) {
     for client in 0..20 {
-        let nonces: Vec<String> = (0..10).map(|request| nonce(NEIGHBOURS, client, request)).collect();
+        let nonces: Vec<String> =
+            (0..10).map(|request| nonce(NEIGHBOURS, client, request)).collect();
         let together = *rng.pick(&[1, 5, 10]);
         let acts = nonces.iter().enumerate().flat_map(|(index, nonce)| {
             let before = if index % together == 0 { index } else { 0 };
@@ -152,7 +179,13 @@ fn arrivals_of_gone(book: &Book) -> usize {
 /// Every request that waits for a connection has a client that waits for it.
 fn nothing_waits_for_nobody(run: &Run) {
     let waiting = run.count(|counters| counters.queue_waiting.get());
-    let wanted = run.book.borrow().entries.values().filter(|entry| entry.outcome == Outcome::Waiting).count();
+    let wanted = run
+        .book
+        .borrow()
+        .entries
+        .values()
+        .filter(|entry| entry.outcome == Outcome::Waiting)
+        .count();
     if waiting > wanted as u64 {
         run.fail(&format!("{waiting} requests wait, {wanted} have a client"));
     }
@@ -177,7 +210,8 @@ fn crowds_harm_nobody_else() {
         if leavers {
             add_leavers(&run, rng);
         }
-        let until = |us: u64| run.pass((START_US + us).saturating_sub(run.world.now_us()), || false);
+        let until =
+            |us: u64| run.pass((START_US + us).saturating_sub(run.world.now_us()), || false);
         let mut arrived = 0;
         for round in 0..ROUNDS {
             if WAVES_US.contains(&(round * SECOND)) {
@@ -186,9 +220,12 @@ fn crowds_harm_nobody_else() {
                 arrived = arrivals_of_gone(&run.book.borrow());
             }
             until(round * SECOND + PROMPT_US);
-            let outcome = run.book.borrow().entries[&nonce(ELSEWHERE, round as usize, 0)].outcome.clone();
+            let outcome =
+                run.book.borrow().entries[&nonce(ELSEWHERE, round as usize, 0)].outcome.clone();
             if outcome != Outcome::Answered {
-                run.fail(&format!("what was asked of another upstream in round {round} got {outcome:?}"));
+                run.fail(&format!(
+                    "what was asked of another upstream in round {round} got {outcome:?}"
+                ));
             }
         }
         let arrivals = arrivals_of_gone(&run.book.borrow());
@@ -209,16 +246,21 @@ fn judge(run: Run) {
     let (again, seconds) = (counted(&run), run.world.now_us() / SECOND);
     run.finish_with(|book| {
         let stays = |nonce: &str| !nonce.starts_with([GONE, LEAVERS]);
-        if let Some((nonce, entry)) =
-            book.entries.iter().find(|(nonce, entry)| stays(nonce) && entry.outcome != Outcome::Answered)
+        if let Some((nonce, entry)) = book
+            .entries
+            .iter()
+            .find(|(nonce, entry)| stays(nonce) && entry.outcome != Outcome::Answered)
         {
             return Err(format!("{nonce} got {:?} after {:?}", entry.outcome, entry.arrivals));
         }
-        let repeated: usize = book.entries.values().map(|entry| entry.arrivals.len().saturating_sub(1)).sum();
+        let repeated: usize =
+            book.entries.values().map(|entry| entry.arrivals.len().saturating_sub(1)).sum();
         let most = BURST_MIN + book.entries.len() as u64 / 5 + FLOOR_PER_SECOND * seconds;
         match repeated as u64 <= again && again <= most {
             true => Ok(()),
-            false => Err(format!("{repeated} requests came again, {again} were counted, {most} are allowed")),
+            false => Err(format!(
+                "{repeated} requests came again, {again} were counted, {most} are allowed"
+            )),
         }
     });
 }

@@ -44,7 +44,10 @@ pub fn turn(upstream: &mut UpstreamPlan, rng: &mut Rng) {
         upstream.balance = method(rng);
     }
     if rng.chance(300) {
-        upstream.servers.iter_mut().for_each(|server| server.weight = *rng.pick(&[1, 10, 50, 99, 100]));
+        upstream
+            .servers
+            .iter_mut()
+            .for_each(|server| server.weight = *rng.pick(&[1, 10, 50, 99, 100]));
     }
     if servers > 1 && rng.chance(250) {
         let (first, backups) = (rng.index(servers), 1 + rng.index(servers - 1));
@@ -80,7 +83,8 @@ pub fn told(upstream: &UpstreamPlan) -> String {
     let UpstreamPlan { pool, balance, failover, health, all_down, slow_start_us, .. } = upstream;
     let backups: Vec<bool> = upstream.servers.iter().map(|server| server.backup).collect();
     let sticky = upstream.sticky.as_ref().map(|sticky| sticky.allow_failover);
-    let retries = (upstream.retry.per_request_max, upstream.retry.nonidempotent, upstream.connect_retries);
+    let retries =
+        (upstream.retry.per_request_max, upstream.retry.nonidempotent, upstream.connect_retries);
     format!(
         "{pool:?}, {balance:?}, backups {backups:?}, slow start {slow_start_us} us, sticky (failover) {sticky:?}, {all_down:?}, \
          retries (nonidempotent, connect) {retries:?}, failover {failover:?}, health {health:?}"
@@ -107,7 +111,11 @@ fn method(rng: &mut Rng) -> Method {
     let by = *rng.pick(&statistics);
     match rng.below(7) {
         0 => Method::Dynamic(by),
-        1 => Method::Predict { by, past_us: 1_000_000, ahead_us: *rng.pick(&[0, 500_000, 15_000_000]) },
+        1 => Method::Predict {
+            by,
+            past_us: 1_000_000,
+            ahead_us: *rng.pick(&[0, 500_000, 15_000_000]),
+        },
         2 => Method::Least,
         3 => Method::Hash(Key::Uri),
         4 => Method::Hash(Key::ClientIp),
@@ -122,10 +130,12 @@ fn sticky(upstream: &UpstreamPlan, allow_failover: bool) -> Sticky {
 }
 
 fn rule(rng: &mut Rng) -> FailoverRule {
-    let codes = [(500, 599), (503, 503), (404, 404), (500, 500)].map(|(first, last)| Codes { first, last });
+    let codes =
+        [(500, 599), (503, 503), (404, 404), (500, 500)].map(|(first, last)| Codes { first, last });
     let symptoms = codes.map(Symptom::Status);
     let symptom = if rng.chance(250) { Symptom::Lost } else { *rng.pick(&symptoms) };
-    let (limit, window_us) = (rng.between(1, 6) as u32, *rng.pick(&[10_000, 1_000_000, 60_000_000]));
+    let (limit, window_us) =
+        (rng.between(1, 6) as u32, *rng.pick(&[10_000, 1_000_000, 60_000_000]));
     FailoverRule { symptom, limit, window_us }
 }
 
@@ -146,7 +156,11 @@ fn health(rng: &mut Rng) -> HealthPlan {
 /// Times in which a server answers everything with 503.
 pub fn illnesses(rng: &mut Rng) -> Vec<Outage> {
     let count = *rng.pick(&[0, 0, 1, 3]);
-    let one = |_| Outage { how: How::Ill, at_us: rng.below(TROUBLE_US), for_us: rng.between(1, 3_000_000) };
+    let one = |_| Outage {
+        how: How::Ill,
+        at_us: rng.below(TROUBLE_US),
+        for_us: rng.between(1, 3_000_000),
+    };
     (0..count).map(one).collect()
 }
 
@@ -165,6 +179,10 @@ pub fn orders(servers: usize, kind: Kind, rng: &mut Rng) -> Vec<Ordered> {
         }
         at_us += rng.below(2_000_000);
     }
-    all.extend((0..servers as u32).map(|server| Ordered { at_us: TROUBLE_US, server, order: Order::Enable }));
+    all.extend((0..servers as u32).map(|server| Ordered {
+        at_us: TROUBLE_US,
+        server,
+        order: Order::Enable,
+    }));
     all
 }

@@ -66,7 +66,8 @@ impl Flooder {
     fn is_over(&mut self, what: Option<&str>) {
         let book = &mut *self.book.borrow_mut();
         book.clients_done += 1;
-        book.violations.extend(what.map(|what| format!("a flood {what} after {} answers", self.answers)));
+        book.violations
+            .extend(what.map(|what| format!("a flood {what} after {} answers", self.answers)));
     }
 }
 
@@ -133,8 +134,13 @@ fn scenario(seed: u64) -> Scenario {
     let plan = scenario.plan_mut();
     plan.upstreams[0].servers.truncate(1);
     plan.upstreams[0].echo = None;
-    let gone = OwnAnswer::Fixed(Arc::new(Fixed { status: 410, media_type: None, content: b""[..].into() }));
-    let flood = Route { path: PATH.to_owned(), target: Target::Here(Arc::new(gone)), ..Route::default() };
+    let gone = OwnAnswer::Fixed(Arc::new(Fixed {
+        status: 410,
+        media_type: None,
+        content: b""[..].into(),
+    }));
+    let flood =
+        Route { path: PATH.to_owned(), target: Target::Here(Arc::new(gone)), ..Route::default() };
     plan.routes = RouteTable::new(vec![flood, Route::default()]);
     scenario
 }
@@ -146,9 +152,11 @@ fn floods_are_bounded_and_hold_nobody_up() {
         for flooder in 0..1 + seed % 3 {
             run.add(|book| Flooder::new(book, flooder == 1));
         }
-        run.finish_with(|book| match book.entries.values().find(|entry| entry.outcome != Outcome::Answered) {
-            Some(entry) => Err(format!("{} got {:?}", entry.asked.nonce, entry.outcome)),
-            None => Ok(()),
+        run.finish_with(|book| {
+            match book.entries.values().find(|entry| entry.outcome != Outcome::Answered) {
+                Some(entry) => Err(format!("{} got {:?}", entry.asked.nonce, entry.outcome)),
+                None => Ok(()),
+            }
         });
     });
 }

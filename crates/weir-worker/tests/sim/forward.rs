@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::forward::policy::{Policy, Rule};
-use weir_proxy::plan::{ForwardPlan, ListenerPlan, Network, Plan, Pool, ServerPlan, Serves, UpstreamPlan};
+use weir_proxy::plan::{
+    ForwardPlan, ListenerPlan, Network, Plan, Pool, ServerPlan, Serves, UpstreamPlan,
+};
 
 use super::run::Run;
 use super::scenario::{Kind, Scenario, listen_address, server_address};
@@ -45,9 +47,13 @@ fn plan(rng: &mut Rng) -> Plan {
     // The servers' addresses are for documentation (RFC 5737), which are not public.
     let servers = Network { address: IpAddr::from([192, 0, 2, 0]), prefix_bits: 24 };
     let port = server_address(0).port();
-    let rule = Rule { allow: true, addresses: vec![servers], ports: vec![port..=port], ..Rule::default() };
+    let rule =
+        Rule { allow: true, addresses: vec![servers], ports: vec![port..=port], ..Rule::default() };
     Plan {
-        listeners: vec![ListenerPlan { serves: Serves::Forward, ..ListenerPlan::new(listen_address()) }],
+        listeners: vec![ListenerPlan {
+            serves: Serves::Forward,
+            ..ListenerPlan::new(listen_address())
+        }],
         upstreams: vec![upstream],
         forward: Some(ForwardPlan {
             upstream: 0,

@@ -50,19 +50,27 @@ fn with_echo_exchanged_answers_reach_nobody() {
         scenario.styles = vec![style];
         scenario.clients = 6;
         scenario.manners = Manners { burst: 30, ..Manners::quiet(60) };
-        let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+        let upstream =
+            &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
         upstream.servers.truncate(1);
         set_connections(&mut upstream.servers[0], 1);
         upstream.pipeline = PipelineMode::Depth(16);
         upstream.echo = Some(ECHO_FIELD.to_owned());
         let summary = Run::new(scenario).finish_with(|book| {
-            let wrong = |entry: &&Entry| !matches!(entry.outcome, Outcome::Answered | Outcome::Refused(502));
+            let wrong = |entry: &&Entry| {
+                !matches!(entry.outcome, Outcome::Answered | Outcome::Refused(502))
+            };
             match book.entries.values().find(wrong) {
                 Some(entry) => Err(format!("{} got {:?}", entry.asked.nonce, entry.outcome)),
                 None => Ok(()),
             }
         });
-        assert!(summary.answered > summary.refused, "seed {seed}: {} of {}", summary.refused, summary.answered);
+        assert!(
+            summary.answered > summary.refused,
+            "seed {seed}: {} of {}",
+            summary.refused,
+            summary.answered
+        );
         exchanged.fetch_add(usize::from(summary.refused > 0), Relaxed);
     });
     // All are answered where the first two swapped requests are repeated for another reason.
@@ -74,9 +82,11 @@ fn play(row: &HostileUpstream, seed: u64) {
     let rng = &mut Rng::new(seed ^ 0xe0e0);
     let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 2) as u16);
     scenario.name = row.id;
-    scenario.settings = Settings::random(seed, Faults { jitter_us: rng.below(500), ..Faults::none() });
+    scenario.settings =
+        Settings::random(seed, Faults { jitter_us: rng.below(500), ..Faults::none() });
     scenario.settings.window_bytes = 256 << 10;
-    scenario.styles = vec![Style { delay_us_max: *rng.pick(&[0, 1_000, 5_000]), ..Style::honest() }];
+    scenario.styles =
+        vec![Style { delay_us_max: *rng.pick(&[0, 1_000, 5_000]), ..Style::honest() }];
     scenario.clients = 8;
     scenario.manners = Manners { burst: *rng.pick(&[1, 4, 100]), ..Manners::quiet(25) };
     let plan = Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet");
@@ -98,7 +108,9 @@ fn play(row: &HostileUpstream, seed: u64) {
         row.asker.check(seen)?;
         let excused = |outcome: &Outcome| row.letter == "E10" && *outcome == Outcome::Refused(504);
         let harmed = book.entries.values().find(|entry| {
-            entry.asked.trigger.is_none() && entry.outcome != Outcome::Answered && !excused(&entry.outcome)
+            entry.asked.trigger.is_none()
+                && entry.outcome != Outcome::Answered
+                && !excused(&entry.outcome)
         });
         match harmed {
             Some(entry) => Err(format!("the victim {} got {:?}", entry.asked.nonce, entry.outcome)),
@@ -107,7 +119,12 @@ fn play(row: &HostileUpstream, seed: u64) {
     });
 }
 
-fn asker(row: &HostileUpstream, nonce: &str, start_us: u64, book: &super::book::SharedBook) -> Client {
+fn asker(
+    row: &HostileUpstream,
+    nonce: &str,
+    start_us: u64,
+    book: &super::book::SharedBook,
+) -> Client {
     let trigger = &row.trigger;
     let asked = Asked {
         nonce: nonce.to_owned(),

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use weir_check::StrictStreams;
-use weir_check::streams::{ACK, END_HEADERS, END_STREAM, PADDED, PREFACE, Seen, frame, header_block, kind};
+use weir_check::streams::{
+    ACK, END_HEADERS, END_STREAM, PADDED, PREFACE, Seen, frame, header_block, kind,
+};
 use weir_io::sim::{Actor, Conn, Net, Rng};
 
 use super::book::{Asked, Outcome, SharedBook};
@@ -180,7 +182,8 @@ impl Http2Client {
             cookies: manners.cookies,
         };
         let resets = *rng.pick(&[0, 0, 100]);
-        let asks = (0..manners.requests).map(|index| ask(&format!("{number:04x}{index:04x}"), resets, manners, rng));
+        let asks = (0..manners.requests)
+            .map(|index| ask(&format!("{number:04x}{index:04x}"), resets, manners, rng));
         let asks = asks.collect();
         Http2Client::scripted(to, start_us, book, habits, asks, Rng::new(rng.next_u64()))
     }
@@ -263,7 +266,8 @@ impl Http2Client {
         }
         self.send_bodies(net);
         let is_all = self.asked == self.asks.len() || self.is_refused;
-        if is_all && !self.waits_to_ask && self.open.is_empty() && !self.has_finished && !self.done {
+        if is_all && !self.waits_to_ask && self.open.is_empty() && !self.has_finished && !self.done
+        {
             self.has_finished = true;
             if let Some(conn) = self.conn {
                 net.finish(conn);
@@ -315,8 +319,12 @@ impl Http2Client {
     fn head(&mut self, stream: u32, ask: &Ask) -> Vec<u8> {
         let path = ask.path.map_or_else(|| format!("/p{}", self.rng.below(5)), str::to_owned);
         let target = format!("{path}?n={}&x", ask.asked.nonce);
-        let pseudo =
-            [(":method", ask.asked.method), (":scheme", "http"), (":path", &target), (":authority", "weir.test")];
+        let pseudo = [
+            (":method", ask.asked.method),
+            (":scheme", "http"),
+            (":path", &target),
+            (":authority", "weir.test"),
+        ];
         let mut fields: Vec<(&str, &str)> = pseudo.to_vec();
         fields.extend(ask.fields.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let length = ask.asked.body.len().to_string();
@@ -473,7 +481,8 @@ impl Http2Client {
             Seen::Goaway(last, code) => {
                 self.is_refused = true;
                 self.book.borrow_mut().goaways.push(code);
-                let unserved: Vec<u32> = self.open.keys().copied().filter(|stream| *stream > last).collect();
+                let unserved: Vec<u32> =
+                    self.open.keys().copied().filter(|stream| *stream > last).collect();
                 unserved.into_iter().for_each(|stream| self.was_reset(stream, 0));
             }
         }
@@ -487,7 +496,11 @@ impl Http2Client {
         }
         if let Some(entry) = self.book.borrow_mut().entries.get_mut(&open.ask.asked.nonce) {
             entry.delivered |= self.judge.has_begun(stream);
-            entry.outcome = if code == HTTP_1_1_REQUIRED { Outcome::Refused(MISDIRECTED) } else { Outcome::Cut };
+            entry.outcome = if code == HTTP_1_1_REQUIRED {
+                Outcome::Refused(MISDIRECTED)
+            } else {
+                Outcome::Cut
+            };
         }
     }
 
@@ -497,7 +510,11 @@ impl Http2Client {
         if let Some(open) = self.open.get_mut(&stream) {
             open.owed += bytes;
         }
-        match self.habits.credit_after_us.max(self.habits.stalls_until_us.saturating_sub(net.now_us())) {
+        match self
+            .habits
+            .credit_after_us
+            .max(self.habits.stalls_until_us.saturating_sub(net.now_us()))
+        {
             0 => self.repay(net, stream),
             time_us => self.after(net, time_us, Due::Credit(stream)),
         }
@@ -528,7 +545,8 @@ impl Http2Client {
 
     /// Checks the streams after something came.
     fn look(&mut self, net: &mut Net<'_>) {
-        let begun: Vec<u32> = self.open.keys().copied().filter(|stream| self.judge.has_begun(*stream)).collect();
+        let begun: Vec<u32> =
+            self.open.keys().copied().filter(|stream| self.judge.has_begun(*stream)).collect();
         for stream in begun {
             let open = &self.open[&stream];
             if let Some(entry) = self.book.borrow_mut().entries.get_mut(&open.ask.asked.nonce) {

@@ -97,7 +97,12 @@ impl Reader {
     fn begin(&mut self, net: &mut Net<'_>, pair: Pair) -> Begun {
         self.next += 1;
         let (prepared, name) = (&self.prepared, self.next);
-        prepared.begin(pair, Reader::times(net), || net.begin(name, pair.client(), pair.server()), Ok)
+        prepared.begin(
+            pair,
+            Reader::times(net),
+            || net.begin(name, pair.client(), pair.server()),
+            Ok,
+        )
     }
 
     /// Holds a first packet until its server has answered. Passes it on if it can't be held.
@@ -108,18 +113,26 @@ impl Reader {
         self.next += 1;
         let client = pair.client();
         let any_port = SocketAddr::new(client.ip(), 0);
-        let begun = net.begin(self.next, client, pair.server()).or_else(|error| match Errno::from_io_error(&error) {
-            Some(Errno::ADDRNOTAVAIL) => net.begin(self.next, any_port, pair.server()),
-            _ => Err(error),
-        });
+        let begun =
+            net.begin(self.next, client, pair.server()).or_else(
+                |error| match Errno::from_io_error(&error) {
+                    Some(Errno::ADDRNOTAVAIL) => net.begin(self.next, any_port, pair.server()),
+                    _ => Err(error),
+                },
+            );
         let Ok(begun) = begun else { return net.pass_on(first) };
-        self.held.insert(self.next, Held { first, pair, until_us: net.now_us() + PATIENCE_US, begun });
+        self.held
+            .insert(self.next, Held { first, pair, until_us: net.now_us() + PATIENCE_US, begun });
     }
 
     fn look(&mut self, net: &mut Net<'_>) {
         let (now_us, is_over) = (net.now_us(), self.prepared.is_over());
-        let silent: Vec<u64> =
-            self.held.iter().filter(|(_, held)| is_over || held.until_us <= now_us).map(|(name, _)| *name).collect();
+        let silent: Vec<u64> = self
+            .held
+            .iter()
+            .filter(|(_, held)| is_over || held.until_us <= now_us)
+            .map(|(name, _)| *name)
+            .collect();
         for Held { first, .. } in silent.iter().filter_map(|name| self.held.remove(name)) {
             net.refuse(first, Errno::TIMEDOUT.raw_os_error());
         }
@@ -136,7 +149,12 @@ impl Actor for Reader {
         net.timer(TICK_US, TICK);
     }
 
-    fn on_first(&mut self, net: &mut Net<'_>, first: Conn, (client, server): (SocketAddr, SocketAddr)) {
+    fn on_first(
+        &mut self,
+        net: &mut Net<'_>,
+        first: Conn,
+        (client, server): (SocketAddr, SocketAddr),
+    ) {
         let pair = Pair::new(client, server);
         if self.connect == Connect::First {
             return self.hold(net, first, pair);
@@ -193,7 +211,8 @@ struct Tally {
 
 impl Joins {
     fn new(mut scenario: Scenario, connect: Connect, habits: Habits) -> Joins {
-        let prepared = Arc::new(if connect == Connect::Syn { Prepared::early() } else { Prepared::default() });
+        let prepared =
+            Arc::new(if connect == Connect::Syn { Prepared::early() } else { Prepared::default() });
         scenario.prepared = Some(Arc::clone(&prepared));
         scenario.name = if connect == Connect::Syn { "syn" } else { "first" };
         let run = Run::new(scenario);
@@ -218,7 +237,9 @@ impl Joins {
         let Summary { trace_hash, .. } = run.finish_with(|book| {
             let (begun, waiting) = (world.begun(), prepared.waiting());
             if (begun, waiting) != (0, 0) {
-                return Err(format!("{begun} connects are nobody's, {waiting} wait for their clients"));
+                return Err(format!(
+                    "{begun} connects are nobody's, {waiting} wait for their clients"
+                ));
             }
             lost(&book.entries).map_or(Ok(()), Err)
         });
@@ -268,7 +289,11 @@ fn parties_understand_each_other_however_they_meet() {
             let lost = entries.values().find(|entry| entry.outcome != Outcome::Answered);
             lost.map(|entry| format!("a request was not answered: {:?}", entry.outcome))
         });
-        assert_eq!(tally.joined + tally.let_through, clients, "each comes to its server once: {tally:?}");
+        assert_eq!(
+            tally.joined + tally.let_through,
+            clients,
+            "each comes to its server once: {tally:?}"
+        );
         if connect == Connect::First && habits.turns == 0 {
             assert_eq!((tally.let_through, tally.abandoned), (0, 0), "who is held is joined");
         }
@@ -279,7 +304,8 @@ fn parties_understand_each_other_however_they_meet() {
     });
     let [syn, first] = *sum.borrow();
     // The checks are worth something only where these things happen.
-    let is_tried = syn.joined > 50 && syn.let_through > 20 && syn.abandoned > 2 && first.joined > 50;
+    let is_tried =
+        syn.joined > 50 && syn.let_through > 20 && syn.abandoned > 2 && first.joined > 50;
     assert!(runs < 100 || is_tried, "syn: {syn:?}, first: {first:?}");
 }
 
@@ -287,7 +313,9 @@ fn parties_understand_each_other_however_they_meet() {
 fn the_same_seed_gives_the_same_joins() {
     for seed in 0..8 {
         let connect = connect_of(seed);
-        let run = || Joins::new(scenario(seed, Kind::Rough), connect, habits(seed, connect)).finish(|_| None);
+        let run = || {
+            Joins::new(scenario(seed, Kind::Rough), connect, habits(seed, connect)).finish(|_| None)
+        };
         assert_eq!(run(), run(), "seed {seed}");
     }
 }
@@ -333,8 +361,14 @@ enum Server {
     Silent,
 }
 
-const SERVERS: [Server; 6] =
-    [Server::Absent, Server::SaysBye, Server::Resets, Server::Begins, Server::Repeats, Server::Silent];
+const SERVERS: [Server; 6] = [
+    Server::Absent,
+    Server::SaysBye,
+    Server::Resets,
+    Server::Begins,
+    Server::Repeats,
+    Server::Silent,
+];
 
 fn said() -> Vec<u8> {
     (0..20_000u32).map(|at| (at * 7 % 251) as u8).collect()
@@ -405,8 +439,10 @@ impl Actor for Caller {
 
     fn on_connected(&mut self, net: &mut Net<'_>, conn: Conn, result: std::io::Result<()>) {
         let mut seen = self.seen.borrow_mut();
-        (seen.connected, seen.at_us) =
-            (Some(result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))), net.now_us());
+        (seen.connected, seen.at_us) = (
+            Some(result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+            net.now_us(),
+        );
         if self.speaks && seen.connected == Some(Ok(())) {
             net.send(conn, &said());
             net.finish(conn);
@@ -453,7 +489,11 @@ fn a_client_hears_what_its_server_does() {
             joins.run.world.actor(Host { how, at, told: Vec::new(), accepted: 0 });
         }
         let seen = Rc::new(RefCell::new(Seen::default()));
-        joins.run.world.actor(Caller { to: at, speaks: how == Server::Repeats, seen: Rc::clone(&seen) });
+        joins.run.world.actor(Caller {
+            to: at,
+            speaks: how == Server::Repeats,
+            seen: Rc::clone(&seen),
+        });
         joins.run.pass(100 * SECOND_US, || seen.borrow().is_over());
         {
             let seen = seen.borrow();
@@ -462,14 +502,24 @@ fn a_client_hears_what_its_server_does() {
             let is_late = seen.at_us >= START_US + SECOND_US;
             let as_expected = match (how, connect) {
                 (Server::Begins, _) if is_late => is_whole,
-                (Server::SaysBye | Server::Repeats, _) => seen.connected == Some(Ok(())) && is_whole,
+                (Server::SaysBye | Server::Repeats, _) => {
+                    seen.connected == Some(Ok(())) && is_whole
+                }
                 (Server::Absent, Connect::First) => seen.connected == Some(Err(Errno::CONNREFUSED)),
                 (Server::Silent, Connect::First) => seen.connected == Some(Err(Errno::TIMEDOUT)),
-                _ => seen.connected == Some(Ok(())) && seen.reset && !seen.ended && seen.bytes.is_empty(),
+                _ => {
+                    seen.connected == Some(Ok(()))
+                        && seen.reset
+                        && !seen.ended
+                        && seen.bytes.is_empty()
+                }
             };
             if !as_expected {
                 let Seen { connected, ref bytes, ended, reset, .. } = *seen;
-                let told = format!("connected {connected:?}, {} B, ended {ended}, reset {reset}", bytes.len());
+                let told = format!(
+                    "connected {connected:?}, {} B, ended {ended}, reset {reset}",
+                    bytes.len()
+                );
                 joins.run.fail(&format!("{how:?} {connect:?} {habits:?}: {told}"));
             }
         }

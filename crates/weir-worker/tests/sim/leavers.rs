@@ -23,7 +23,13 @@ const LEFT_US: u64 = 3 * SECOND;
 const TOLD_US: u64 = SECOND / 2;
 
 fn asked(nonce: &str) -> Asked {
-    Asked { nonce: nonce.to_owned(), method: "GET", conditional: false, body: Vec::new(), trigger: None }
+    Asked {
+        nonce: nonce.to_owned(),
+        method: "GET",
+        conditional: false,
+        body: Vec::new(),
+        trigger: None,
+    }
 }
 
 fn get(target: &str, nonce: &str) -> Act {
@@ -56,15 +62,34 @@ fn add_leaver(run: &Run, number: usize, rng: &mut Rng) {
     let (nonce, target) = (format!("aaaa{number:04x}"), *rng.pick(&["/poll", "/events"]));
     let (start_us, stays_us) = (rng.below(SECOND), rng.below(SECOND));
     if rng.chance(300) {
-        let ask = Ask { gives_up: GivesUp::After(stays_us), path: Some(target), ..Ask::new(asked(&nonce)) };
+        let ask = Ask {
+            gives_up: GivesUp::After(stays_us),
+            path: Some(target),
+            ..Ask::new(asked(&nonce))
+        };
         let rng = rng.fork(1);
-        return run
-            .add(|book| Http2Client::scripted(listen_address(), start_us, book, Habits::quiet(1), vec![ask], rng));
+        return run.add(|book| {
+            Http2Client::scripted(
+                listen_address(),
+                start_us,
+                book,
+                Habits::quiet(1),
+                vec![ask],
+                rng,
+            )
+        });
     }
     let end = if rng.chance(500) { Act::Reset } else { Act::HalfClose };
     let acts = [Act::Ask(0), get(target, &nonce), Act::Wait(stays_us), end];
     run.add(|book| {
-        Client::scripted(listen_address(), start_us, book, VecDeque::from(acts), vec![asked(&nonce)], false)
+        Client::scripted(
+            listen_address(),
+            start_us,
+            book,
+            VecDeque::from(acts),
+            vec![asked(&nonce)],
+            false,
+        )
     });
 }
 
@@ -81,7 +106,16 @@ fn servers_hear_that_clients_have_left() {
         }
         let nonce = "bbbb0000";
         let acts = [Act::Until(START_US + LEFT_US + TOLD_US), Act::Ask(0), get("/", nonce)];
-        run.add(|book| Client::scripted(listen_address(), 0, book, VecDeque::from(acts), vec![asked(nonce)], false));
+        run.add(|book| {
+            Client::scripted(
+                listen_address(),
+                0,
+                book,
+                VecDeque::from(acts),
+                vec![asked(nonce)],
+                false,
+            )
+        });
         run.pass(TOLD_US, || false);
         let outcome = run.book.borrow().entries[nonce].outcome.clone();
         if outcome != Outcome::Answered {

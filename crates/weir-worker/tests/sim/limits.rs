@@ -33,7 +33,8 @@ const ASKING_US: u64 = 10 * SECOND;
 /// Where all connections come from.
 const PEERS: Network = Network { address: IpAddr::V4(Ipv4Addr::new(10, 1, 0, 0)), prefix_bits: 16 };
 /// Clients without a limit: no connection comes from there.
-const FAVOURED: Network = Network { address: IpAddr::V4(Ipv4Addr::new(203, 0, 114, 0)), prefix_bits: 24 };
+const FAVOURED: Network =
+    Network { address: IpAddr::V4(Ipv4Addr::new(203, 0, 114, 0)), prefix_bits: 24 };
 
 /// The source that names a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,7 +101,10 @@ impl Measure {
     }
 
     fn limit(self) -> LimitPlan {
-        LimitPlan::new("rate", Terms::Requests(Rate::new(self.per_second, SECOND, self.burst, false)))
+        LimitPlan::new(
+            "rate",
+            Terms::Requests(Rate::new(self.per_second, SECOND, self.burst, false)),
+        )
     }
 
     /// The most requests of one client in this time. One more, because the clocks of workers differ
@@ -123,7 +127,8 @@ fn scenario(seed: u64, measure: Measure, accounts: usize, told: Told) -> Scenari
     plan.upstreams[0].echo = None;
     let mut shield = ShieldPlan::new(vec![measure.limit()], accounts);
     shield.allow = vec![FAVOURED];
-    shield.ban = Some(BanPlan { offences: Rate::new(3, 60 * SECOND, 3, false), ..BanPlan::default() });
+    shield.ban =
+        Some(BanPlan { offences: Rate::new(3, 60 * SECOND, 3, false), ..BanPlan::default() });
     plan.shield = Some(shield);
     if told == Told::Trusted {
         plan.client = ClientPlan { trusted_proxies: vec![PEERS], ..plan.client.clone() };
@@ -145,14 +150,23 @@ impl Connection {
     /// Adds a request of this client.
     fn ask(&mut self, client: &str, request: usize, forwarded: Option<Ipv4Addr>) {
         let nonce = format!("{client}{request:04x}");
-        let forwarded = forwarded.map_or_else(String::new, |address| format!("X-Forwarded-For: {address}\r\n"));
+        let forwarded =
+            forwarded.map_or_else(String::new, |address| format!("X-Forwarded-For: {address}\r\n"));
         let text = format!("GET /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n{forwarded}\r\n");
         self.acts.extend([Act::Ask(self.asked.len()), Act::Send(text.into_bytes())]);
-        self.asked.push(Asked { nonce, method: "GET", conditional: false, body: Vec::new(), trigger: None });
+        self.asked.push(Asked {
+            nonce,
+            method: "GET",
+            conditional: false,
+            body: Vec::new(),
+            trigger: None,
+        });
     }
 
     fn add_to(self, run: &Run, start_us: u64) {
-        run.add(|book| Client::scripted(listen_address(), start_us, book, self.acts, self.asked, false));
+        run.add(|book| {
+            Client::scripted(listen_address(), start_us, book, self.acts, self.asked, false)
+        });
     }
 }
 
@@ -168,7 +182,9 @@ fn add_greedy(run: &Run, who: Who, clients: usize, told: Told, rng: &mut Rng) {
                     let forwarded = match told {
                         Told::Nobody => None,
                         Told::Trusted => Some(who.address(client)),
-                        Told::Untrusted => Some(rng.pick(&[Who::Favoured, Who::Modest]).address(client)),
+                        Told::Untrusted => {
+                            Some(rng.pick(&[Who::Favoured, Who::Modest]).address(client))
+                        }
                     };
                     connection.ask(&name, request, forwarded);
                     request += 1;
@@ -201,14 +217,19 @@ fn add_modest(run: &Run, clients: usize, measure: Measure, told: Told, rng: &mut
 
 /// How many requests of one client, or of all of its kind, had this outcome.
 fn count(book: &Book, name: &str, outcome: &Outcome) -> u64 {
-    book.entries.iter().filter(|(nonce, entry)| nonce.starts_with(name) && entry.outcome == *outcome).count() as u64
+    book.entries
+        .iter()
+        .filter(|(nonce, entry)| nonce.starts_with(name) && entry.outcome == *outcome)
+        .count() as u64
 }
 
 /// Checks that no request of this kind of client was refused.
 fn check_served(book: &Book, who: Who) -> Result<(), String> {
     let mut of = book.entries.iter().filter(|(nonce, _)| nonce.starts_with(who.letter()));
     let refused = of.find(|(_, entry)| entry.outcome != Outcome::Answered);
-    refused.map_or(Ok(()), |(nonce, entry)| Err(format!("{nonce} asked what it may, and got {:?}", entry.outcome)))
+    refused.map_or(Ok(()), |(nonce, entry)| {
+        Err(format!("{nonce} asked what it may, and got {:?}", entry.outcome))
+    })
 }
 
 /// Checks that each of `clients` greedy clients had at most its limit, and at least its burst.
@@ -232,7 +253,11 @@ fn check_offences(offences: &[Offence], told: Told, greedy: usize) -> Result<(),
         (IpAddr::V4(address), Told::Trusted) => {
             offence.by_proxy && (0..greedy).any(|client| Who::Greedy.address(client) == address)
         }
-        (address, _) => !offence.by_proxy && offence.forwards == (told == Told::Untrusted) && PEERS.contains(address),
+        (address, _) => {
+            !offence.by_proxy
+                && offence.forwards == (told == Told::Untrusted)
+                && PEERS.contains(address)
+        }
     };
     match offences.iter().find(|offence| !is_right(offence)) {
         Some(offence) => Err(format!("{offence:?} is to be banned")),
@@ -307,7 +332,12 @@ fn a_swarm_takes_nobodys_debt() {
 /// Adds limits that no client exceeds, on everything that is open.
 fn holding(mut scenario: Scenario) -> Scenario {
     let plenty = Rate::new(1_000_000, SECOND, 1_000_000, false);
-    let terms = [Terms::Open(10_000), Terms::InProgress(10_000), Terms::Requests(plenty), Terms::InProgress(20_000)];
+    let terms = [
+        Terms::Open(10_000),
+        Terms::InProgress(10_000),
+        Terms::Requests(plenty),
+        Terms::InProgress(20_000),
+    ];
     let limits = terms.into_iter().map(|terms| LimitPlan::new(terms.word(), terms)).collect();
     scenario.name = "holding";
     scenario.plan_mut().shield = Some(ShieldPlan::new(limits, 1024));

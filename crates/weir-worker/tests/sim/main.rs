@@ -80,7 +80,8 @@ fn seeds_of(usual: u64) -> Vec<u64> {
         (Some(seed), _) => vec![seed],
         (None, Some(count)) => {
             let is_fresh = std::env::var("WEIR_SIM_FIRST").is_ok_and(|first| first == "fresh");
-            let first = if is_fresh { fresh() } else { number("WEIR_SIM_FIRST").unwrap_or_default() };
+            let first =
+                if is_fresh { fresh() } else { number("WEIR_SIM_FIRST").unwrap_or_default() };
             (first..first + (count * usual).div_ceil(SEEDS)).collect()
         }
         (None, None) => (0..usual).collect(),
@@ -155,7 +156,8 @@ fn k3_a_panic_costs_one_worker_its_connections() {
 #[test]
 fn k3_panics_without_end_end_the_worker() {
     let mut scenario = Scenario::of(Kind::Panicking, 1, 1);
-    let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+    let upstream =
+        &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
     // Without kept connections each life would have to wait for a client before it panics.
     upstream.servers.iter_mut().for_each(|server| server.connections_min = server.connections);
     let run = Run::new(scenario);
@@ -169,8 +171,10 @@ fn k3_panics_without_end_end_the_worker() {
 #[test]
 fn connections_move() {
     let runs: Vec<Summary> = (0..40).map(|seed| run(seed, 2)).collect();
-    let (moved, runs) =
-        (runs.iter().map(|run| run.moved).sum::<u64>(), runs.iter().filter(|run| run.moved > 0).count());
+    let (moved, runs) = (
+        runs.iter().map(|run| run.moved).sum::<u64>(),
+        runs.iter().filter(|run| run.moved > 0).count(),
+    );
     assert!(moved > 100 && runs > 10, "{moved} connections in {runs} runs");
 }
 
@@ -187,7 +191,8 @@ fn the_same_seed_gives_the_same_run() {
 fn runs_are_not_empty() {
     let runs: Vec<Summary> = (0..24).map(|seed| run(seed, 1)).collect();
     let sum = |count: fn(&Summary) -> usize| runs.iter().map(count).sum::<usize>();
-    let (answered, refused, cut) = (sum(|run| run.answered), sum(|run| run.refused), sum(|run| run.cut));
+    let (answered, refused, cut) =
+        (sum(|run| run.answered), sum(|run| run.refused), sum(|run| run.cut));
     assert!(answered > 4 * (refused + cut), "{answered} answered, {refused} refused, {cut} cut");
     assert!(refused > 0 && cut > 0, "{refused} refused, {cut} cut");
     assert!(runs.iter().any(|run| run.depth_max > 4), "nothing was pipelined");
@@ -198,7 +203,8 @@ fn runs_are_not_empty() {
 fn dials_matter() {
     let runs: Vec<Summary> = (0..120).map(|seed| run(seed, 1)).collect();
     let sum = |count: fn(&Summary) -> u64| runs.iter().map(count).sum::<u64>();
-    let (suspensions, trials, probes) = (sum(|run| run.suspensions), sum(|run| run.trials), sum(|run| run.probes));
+    let (suspensions, trials, probes) =
+        (sum(|run| run.suspensions), sum(|run| run.trials), sum(|run| run.probes));
     assert!(
         suspensions > 5 && trials > 2 && probes > 20,
         "{suspensions} suspensions, {trials} trials, {probes} probes"

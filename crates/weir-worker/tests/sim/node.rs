@@ -13,8 +13,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use weir_io::sim::{Rng, SimDriver, SimWorld};
 use weir_io::{
-    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Loose, Outbound, Payload, Receive,
-    RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Loose,
+    Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 use weir_proxy::base::token;
 use weir_proxy::engine::{Engine, Hints, Parts};
@@ -130,7 +130,12 @@ impl Driver for Fused {
         self.inner.set_backlog(listener, backlog);
     }
 
-    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_by(
+        &mut self,
+        way: Outbound<'_>,
+        to: SocketAddr,
+        token: Token,
+    ) -> io::Result<Socket> {
         self.point();
         let socket = self.inner.connect_by(way, to, token)?;
         self.connected.insert(socket);
@@ -222,7 +227,8 @@ impl Driver for Fused {
         WAKING_FAILS.set(false);
         self.fuse.set(Fault::None);
         let streams = self.inner.streams();
-        let clients = streams.iter().filter(|socket| !self.connected.contains(socket)).count() as u64;
+        let clients =
+            streams.iter().filter(|socket| !self.connected.contains(socket)).count() as u64;
         self.clients_lost.set(self.clients_lost.get() + clients + self.loose.take());
         streams
     }
@@ -271,13 +277,20 @@ impl Driver for Fused {
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         WAKING_FAILS.set(self.fuse.get() == Fault::Mail);
         self.inner.turn(wait_us, into)?;
-        self.loose.set(into.iter().filter(|completion| matches!(completion.event, Event::Released(_))).count() as u64);
+        self.loose.set(
+            into.iter().filter(|completion| matches!(completion.event, Event::Released(_))).count()
+                as u64,
+        );
         if let Fault::Event(number) = self.fuse.get()
             && !into.is_empty()
         {
-            let event = Event::Accepted { socket: NOBODYS, peer: SocketAddr::from(([10, 9, 9, 9], 9)) };
+            let event =
+                Event::Accepted { socket: NOBODYS, peer: SocketAddr::from(([10, 9, 9, 9], 9)) };
             let token = token::Token::Listener { index: 0 }.pack();
-            into.insert(number as usize % (into.len() + 1), Completion { token, socket: NOBODYS, event });
+            into.insert(
+                number as usize % (into.len() + 1),
+                Completion { token, socket: NOBODYS, event },
+            );
         }
         Ok(())
     }
@@ -353,7 +366,16 @@ pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
             let seal: Arc<dyn Seal> = Arc::new(ClientPapers::default());
             worker.set_server_seals(vec![Some(seal); servers_count]);
         }
-        Node { worker, counters, servers, control: Arc::default(), waker, fuse, clients_lost, offences }
+        Node {
+            worker,
+            counters,
+            servers,
+            control: Arc::default(),
+            waker,
+            fuse,
+            clients_lost,
+            offences,
+        }
     };
     (0..workers).zip(mailboxes_of(workers, posts_max)).map(make).collect()
 }

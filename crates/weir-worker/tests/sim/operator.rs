@@ -28,14 +28,21 @@ impl Operator {
     /// time. False: the configuration was already so, or the upstream would have no servers.
     fn reload(&mut self, server: u32, retired: bool, at_us: u64) -> bool {
         let mut plan = Plan::clone(&self.plan);
-        let Some((upstream, index)) = plan.places().get(server as usize).copied() else { return false };
+        let Some((upstream, index)) = plan.places().get(server as usize).copied() else {
+            return false;
+        };
         let servers = &mut plan.upstreams[usize::from(upstream)].servers;
-        let others = servers.iter().enumerate().any(|(at, other)| at != usize::from(index) && !other.retired);
+        let others = servers
+            .iter()
+            .enumerate()
+            .any(|(at, other)| at != usize::from(index) && !other.retired);
         if servers[usize::from(index)].retired == retired || retired && !others {
             return false;
         }
         servers[usize::from(index)].retired = retired;
-        servers.iter_mut().for_each(|server| server.weight_ordered = Some(1 + (at_us % 100) as u32));
+        servers
+            .iter_mut()
+            .for_each(|server| server.weight_ordered = Some(1 + (at_us % 100) as u32));
         self.plan = Arc::new(plan);
         let adoption = Adoption::new(Arc::clone(&self.plan), self.servers.clone(), Vec::new());
         self.tell(&Command::Adopt(Arc::new(adoption)));

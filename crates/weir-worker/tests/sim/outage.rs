@@ -44,7 +44,8 @@ pub fn outages(servers: usize, time_us: u64, rng: &mut Rng) -> Vec<Vec<Outage>> 
         let longest_us = rng.between(1_000, OUTAGE_US_MAX);
         for step in 0..count {
             let how = *rng.pick(&[How::Killed, How::Killed, How::Frozen, How::Replaced]);
-            let outage = Outage { how, at_us: at_us + rng.below(2_000), for_us: 1 + rng.below(longest_us) };
+            let outage =
+                Outage { how, at_us: at_us + rng.below(2_000), for_us: 1 + rng.below(longest_us) };
             all[(first + step) % servers].push(outage);
         }
         at_us += longest_us + GAP_US + rng.below(1_000_000);
@@ -108,7 +109,8 @@ impl Server {
         net.unlisten(self.address);
         self.retiring = true;
         self.book.borrow_mut().plays("replaced", false);
-        let idle: Vec<Conn> = self.conns.iter().filter(|(_, conn)| conn.is_idle()).map(|(conn, _)| *conn).collect();
+        let idle: Vec<Conn> =
+            self.conns.iter().filter(|(_, conn)| conn.is_idle()).map(|(conn, _)| *conn).collect();
         for conn in idle {
             self.conns.remove(&conn);
             net.close(conn);
@@ -118,7 +120,8 @@ impl Server {
     /// Records that all unanswered requests of a connection are lost with it.
     pub(super) fn note_broken(&self, conn: Conn) {
         if let Some(connection) = self.conns.get(&conn) {
-            let unanswered = connection.queue.iter().map(Request::nonce).chain(connection.open_nonce.as_deref());
+            let unanswered =
+                connection.queue.iter().map(Request::nonce).chain(connection.open_nonce.as_deref());
             self.book.borrow_mut().broke(unanswered);
         }
     }

@@ -38,7 +38,8 @@ fn scenario(seed: u64, style: Style) -> Scenario {
     scenario.settings.window_bytes = 1 << 20;
     scenario.styles = vec![style];
     (scenario.clients, scenario.manners) = (0, Manners::quiet(1));
-    let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+    let upstream =
+        &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
     upstream.servers.truncate(1);
     (upstream.echo, upstream.share, upstream.pipeline) = (None, Share::All, PipelineMode::Adaptive);
     upstream.sharing.rehearse = Some(REHEARSAL_PATH.to_owned());
@@ -55,8 +56,15 @@ fn asked(nonce: String) -> Asked {
 /// A client that sends one request at a moment, and leaves when it is answered.
 fn add(run: &Run, path: &str, nonce: String, at_us: u64) {
     let head = format!("GET {path}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let acts = [Act::Until(START_US + at_us), Act::Ask(0), Act::Send(head.into_bytes()), Act::AwaitAnswers(1)];
-    run.add(|book| Client::scripted(listen_address(), 0, book, VecDeque::from(acts), vec![asked(nonce)], false));
+    let acts = [
+        Act::Until(START_US + at_us),
+        Act::Ask(0),
+        Act::Send(head.into_bytes()),
+        Act::AwaitAnswers(1),
+    ];
+    run.add(|book| {
+        Client::scripted(listen_address(), 0, book, VecDeque::from(acts), vec![asked(nonce)], false)
+    });
 }
 
 /// A nonce whose response is small: requests with large responses never share a connection.
@@ -72,7 +80,12 @@ fn small(prefix: &str) -> String {
 fn teach(run: &Run, letter: char, from_us: u64) {
     for lesson in 0..LESSONS {
         for client in 0..CROWD {
-            add(run, "/v", small(&format!("{letter}{lesson:03x}{client:01x}")), from_us + lesson * BEAT_US);
+            add(
+                run,
+                "/v",
+                small(&format!("{letter}{lesson:03x}{client:01x}")),
+                from_us + lesson * BEAT_US,
+            );
         }
     }
 }
@@ -97,9 +110,13 @@ fn shared(seed: u64, style: Style) -> (Run, u64) {
 
 /// Every request has reached the server once: no connection ends in these worlds.
 fn once(run: Run) {
-    run.finish_with(|book| match book.entries.iter().find(|(_, entry)| entry.arrivals.len() != 1) {
-        Some((nonce, entry)) => Err(format!("{nonce} reached servers {} times", entry.arrivals.len())),
-        None => Ok(()),
+    run.finish_with(|book| {
+        match book.entries.iter().find(|(_, entry)| entry.arrivals.len() != 1) {
+            Some((nonce, entry)) => {
+                Err(format!("{nonce} reached servers {} times", entry.arrivals.len()))
+            }
+            None => Ok(()),
+        }
     });
 }
 
@@ -110,7 +127,8 @@ fn no_quick_request_waits_for_a_slow_one() {
         let (run, now_us) = shared(seed, Style { delay_us_max: 1_000, ..Style::honest() });
         for round in 0..ROUNDS {
             let at_us = now_us + round * SLOW_US / 2;
-            let nonces: Vec<String> = (0..CROWD).map(|client| small(&format!("b{round:03x}{client:01x}"))).collect();
+            let nonces: Vec<String> =
+                (0..CROWD).map(|client| small(&format!("b{round:03x}{client:01x}"))).collect();
             for (client, nonce) in nonces.iter().enumerate() {
                 let slow = small(&format!("c{round:03x}{client:01x}"));
                 // In the same turn, and a moment before.
@@ -143,13 +161,20 @@ fn requests_that_may_be_slow_ride_alone() {
         run.book.borrow_mut().depth_max = 0;
         for round in 0..ROUNDS {
             for client in 0..CROWD {
-                add(&run, "/odd", small(&format!("e{round:03x}{client:01x}")), now_us + round * BEAT_US);
+                add(
+                    &run,
+                    "/odd",
+                    small(&format!("e{round:03x}{client:01x}")),
+                    now_us + round * BEAT_US,
+                );
             }
         }
         run.pass(ROUNDS * BEAT_US + SECOND, || false);
         let depth = run.book.borrow().depth_max;
         if depth > 1 {
-            run.fail(&format!("{depth} requests were on one connection, of which each may be slow"));
+            run.fail(&format!(
+                "{depth} requests were on one connection, of which each may be slow"
+            ));
         }
         once(run);
     });
@@ -169,11 +194,15 @@ fn a_server_that_dies_of_company_dies_twice_at_most() {
         let deaths = run.book.borrow().played.get("killed").map_or(0, |played| played.times);
         if !(1..=2).contains(&deaths) {
             let doubts = run.count(|counters| counters.doubts[Doubt::DiesShared as usize].get());
-            run.fail(&format!("the server died {deaths} times, and was doubted {doubts} times for that"));
+            run.fail(&format!(
+                "the server died {deaths} times, and was doubted {doubts} times for that"
+            ));
         }
         run.finish_with(|book| {
-            let lost =
-                book.entries.iter().find(|(_, entry)| !matches!(entry.outcome, Outcome::Answered | Outcome::Cut));
+            let lost = book
+                .entries
+                .iter()
+                .find(|(_, entry)| !matches!(entry.outcome, Outcome::Answered | Outcome::Cut));
             lost.map_or(Ok(()), |(nonce, entry)| Err(format!("{nonce} got {:?}", entry.outcome)))
         });
     });

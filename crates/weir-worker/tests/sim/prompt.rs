@@ -37,7 +37,13 @@ const UNREAD: u64 = 3;
 
 fn asked(nonce: &str, body: usize) -> Asked {
     let method = if body > 0 { "POST" } else { "GET" };
-    Asked { nonce: nonce.to_owned(), method, conditional: false, body: vec![b'x'; body], trigger: None }
+    Asked {
+        nonce: nonce.to_owned(),
+        method,
+        conditional: false,
+        body: vec![b'x'; body],
+        trigger: None,
+    }
 }
 
 fn get(nonce: &str) -> Vec<u8> {
@@ -47,7 +53,8 @@ fn get(nonce: &str) -> Vec<u8> {
 /// An upload that is forwarded before it is complete, and drips.
 fn dripping(nonce: &str) -> (VecDeque<Act>, Vec<Asked>) {
     const BYTES: usize = 100_000;
-    let head = format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: {BYTES}\r\n\r\n");
+    let head =
+        format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: {BYTES}\r\n\r\n");
     let begin = [Act::Ask(0), Act::Send(head.into_bytes()), Act::Send(vec![b'x'; 70_000])];
     let drops = (0..15).flat_map(|_| [Act::Wait(SECOND), Act::Send(vec![b'x'; 2_000])]);
     (begin.into_iter().chain(drops).collect(), vec![asked(nonce, BYTES)])
@@ -56,9 +63,14 @@ fn dripping(nonce: &str) -> (VecDeque<Act>, Vec<Asked>) {
 /// A reader of a large response that stalls.
 fn standing(number: usize) -> (VecDeque<Act>, Vec<Asked>) {
     let nonces = (0..).map(|n| format!("ee{number:02x}{n:04x}"));
-    let nonce =
-        nonces.into_iter().find(|nonce| asked(nonce, 0).expected().body.len() > 300 << 10).expect("one of many");
-    ([Act::StopReading(15 * SECOND), Act::Ask(0), Act::Send(get(&nonce))].into(), vec![asked(&nonce, 0)])
+    let nonce = nonces
+        .into_iter()
+        .find(|nonce| asked(nonce, 0).expected().body.len() > 300 << 10)
+        .expect("one of many");
+    (
+        [Act::StopReading(15 * SECOND), Act::Ask(0), Act::Send(get(&nonce))].into(),
+        vec![asked(&nonce, 0)],
+    )
 }
 
 /// A request with a lasting response: `/poll` or `/events`.
@@ -67,7 +79,10 @@ fn lasting(number: usize, target: &str) -> (VecDeque<Act>, Vec<Asked>) {
     let fits = |nonce: &String| (100..50_000).contains(&asked(nonce, 0).expected().body.len());
     let nonce = nonces.into_iter().find(fits).expect("one of many");
     let head = format!("GET /{target}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    ([Act::Ask(0), Act::Send(head.into_bytes()), Act::AwaitAnswers(1)].into(), vec![asked(&nonce, 0)])
+    (
+        [Act::Ask(0), Act::Send(head.into_bytes()), Act::AwaitAnswers(1)].into(),
+        vec![asked(&nonce, 0)],
+    )
 }
 
 /// A client whose request is answered at once, and that leaves then.
@@ -75,7 +90,10 @@ fn victim(nonce: &str, at_us: u64) -> (VecDeque<Act>, Vec<Asked>) {
     let body = if nonce.ends_with('5') { 3 } else { 0 };
     let bytes = match body {
         0 => get(nonce),
-        _ => format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 3\r\n\r\nxxx").into_bytes(),
+        _ => {
+            format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 3\r\n\r\nxxx")
+                .into_bytes()
+        }
     };
     (
         [Act::Until(START_US + at_us), Act::Ask(0), Act::Send(bytes), Act::AwaitAnswers(1)].into(),
@@ -108,7 +126,8 @@ fn scenario(seed: u64) -> Scenario {
     scenario.settings.window_bytes = 64 << 10;
     scenario.styles = vec![style(seed)];
     (scenario.clients, scenario.manners) = (0, Manners::quiet(1));
-    let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+    let upstream =
+        &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
     upstream.servers.truncate(1);
     upstream.echo = None;
     let server = &mut upstream.servers[0];
@@ -121,12 +140,25 @@ fn scenario(seed: u64) -> Scenario {
 /// up `given_up` of them.
 fn stalled(run: &Run, number: usize, streams: usize, bytes: usize, given_up: usize) {
     let large = |nonce: &String| asked(nonce, 0).expected().body.len() > bytes;
-    let nonces = (0..).map(|n| format!("bb{number:02x}{n:04x}")).filter(large).take(streams).enumerate();
+    let nonces =
+        (0..).map(|n| format!("bb{number:02x}{n:04x}")).filter(large).take(streams).enumerate();
     let gives_up = |at| if at < given_up { GivesUp::After(2 * SECOND) } else { GivesUp::Never };
-    let asks = nonces.map(|(at, nonce)| Ask { gives_up: gives_up(at), ..Ask::new(asked(&nonce, 0)) }).collect();
-    let habits = Habits { window: 1_000, stalls_until_us: START_US + 15 * SECOND, ..Habits::quiet(streams) };
+    let asks = nonces
+        .map(|(at, nonce)| Ask { gives_up: gives_up(at), ..Ask::new(asked(&nonce, 0)) })
+        .collect();
+    let habits =
+        Habits { window: 1_000, stalls_until_us: START_US + 15 * SECOND, ..Habits::quiet(streams) };
     let rng = Rng::new(number as u64);
-    run.add(|book| Http2Client::scripted(listen_address(), rng.clone().below(SECOND / 4), book, habits, asks, rng));
+    run.add(|book| {
+        Http2Client::scripted(
+            listen_address(),
+            rng.clone().below(SECOND / 4),
+            book,
+            habits,
+            asks,
+            rng,
+        )
+    });
 }
 
 /// How many of the victims of a round have no response.
@@ -134,7 +166,9 @@ fn late(run: &Run, round: u64, may_lose_posts: bool) -> usize {
     let book = run.book.borrow();
     let is_good = |victim: &usize| {
         let entry = &book.entries[&format!("{round:04x}{victim:04x}")];
-        let lost = may_lose_posts && entry.asked.method == "POST" && entry.outcome == Outcome::Refused(502);
+        let lost = may_lose_posts
+            && entry.asked.method == "POST"
+            && entry.outcome == Outcome::Refused(502);
         entry.outcome == Outcome::Answered || lost
     };
     VICTIMS - (0..VICTIMS).filter(is_good).count()
@@ -188,7 +222,8 @@ fn nobody_waits_for_the_slowness_of_others() {
             add(&run, rng.below(SECOND / 4), holder);
         }
         check_rounds(&run, seed, 1);
-        let begun = streams.iter().filter(|nonce| run.book.borrow().entries[*nonce].delivered).count();
+        let begun =
+            streams.iter().filter(|nonce| run.book.borrow().entries[*nonce].delivered).count();
         if begun < streams.len() {
             run.fail(&format!("{begun} of {} streams of events have begun", streams.len()));
         }
@@ -209,8 +244,10 @@ fn nobody_waits_for_streams_that_stand_still() {
         run.pass(SECOND / 2, || false);
         (0..2).for_each(|number| stalled(&run, number, 30, 200 << 10, 0));
         check_rounds(&run, seed, 1);
-        let (stalled, absorbed) =
-            (run.count(|counters| counters.stalled.get()), run.count(|counters| counters.absorbed.get()));
+        let (stalled, absorbed) = (
+            run.count(|counters| counters.stalled.get()),
+            run.count(|counters| counters.absorbed.get()),
+        );
         if absorbed == 0 {
             run.fail("nothing was taken in");
         }
@@ -239,7 +276,9 @@ fn who_stands_still_is_judged_by_itself() {
             run.fail("streams were given up that were not too many");
         }
         run.finish_with(|book| {
-            let cut = |(nonce, entry): &(&String, &Entry)| nonce.starts_with("bb") && entry.outcome == Outcome::Cut;
+            let cut = |(nonce, entry): &(&String, &Entry)| {
+                nonce.starts_with("bb") && entry.outcome == Outcome::Cut
+            };
             match book.entries.iter().find(cut) {
                 Some((nonce, _)) => Err(format!("{nonce} was cut off")),
                 None => Ok(()),
@@ -255,8 +294,13 @@ fn a_server_of_few_places_serves_everybody() {
     each_seed(seeds_of(24), |seed| {
         let mut scenario = scenario(seed);
         scenario.workers = 1 + (seed % 3) as u16;
-        scenario.styles = vec![Style { delay_us_max: 1_000, places: 1 + (seed / 3 % 4) as usize, ..Style::honest() }];
-        let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+        scenario.styles = vec![Style {
+            delay_us_max: 1_000,
+            places: 1 + (seed / 3 % 4) as usize,
+            ..Style::honest()
+        }];
+        let upstream =
+            &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
         set_connections(&mut upstream.servers[0], 32);
         upstream.servers[0].connections_min = 1;
         upstream.servers[0].connections_max = 1024;

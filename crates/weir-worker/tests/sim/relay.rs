@@ -115,8 +115,22 @@ impl Relay {
         Relay::new(at, to, Box::new(Papers(flight)), true, mischief)
     }
 
-    fn new(at: SocketAddr, to: SocketAddr, seal: Box<dyn Seal>, accepts_sealed: bool, mischief: u32) -> Relay {
-        Relay { at, to, seal, accepts_sealed, mischief, tunnels: Vec::new(), by_conn: BTreeMap::new() }
+    fn new(
+        at: SocketAddr,
+        to: SocketAddr,
+        seal: Box<dyn Seal>,
+        accepts_sealed: bool,
+        mischief: u32,
+    ) -> Relay {
+        Relay {
+            at,
+            to,
+            seal,
+            accepts_sealed,
+            mischief,
+            tunnels: Vec::new(),
+            by_conn: BTreeMap::new(),
+        }
     }
 
     fn tunnel(&mut self, conn: Conn) -> Option<&mut Tunnel> {
@@ -142,7 +156,10 @@ impl Tunnel {
 
     /// Turns the records that have arrived into plain bytes.
     fn open(&mut self, net: &mut Net<'_>) {
-        let Some(cipher) = self.cipher.as_mut().filter(|_| self.is_connected && !self.sealed_ended) else { return };
+        let Some(cipher) = self.cipher.as_mut().filter(|_| self.is_connected && !self.sealed_ended)
+        else {
+            return;
+        };
         let (mut plain, mut out) = (Vec::new(), Vec::new());
         let opened = cipher.open(&mut self.rest, &mut plain, &mut out);
         self.rest.drain(..opened.used);
@@ -176,7 +193,9 @@ impl Tunnel {
         let Some(cipher) = self.cipher.as_mut() else { return };
         let mut records = Vec::new();
         if !bytes.is_empty() {
-            cipher.seal(&mut [], &[bytes], RECORD_BYTES_MAX, &mut records).expect("paper does not wear out");
+            cipher
+                .seal(&mut [], &[bytes], RECORD_BYTES_MAX, &mut records)
+                .expect("paper does not wear out");
         }
         self.sent += bytes.len();
         let is_due = |after: usize| !bytes.is_empty() && self.sent > after;

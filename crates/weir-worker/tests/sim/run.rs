@@ -20,7 +20,9 @@ use super::http2::{Http2Client, MISDIRECTED};
 use super::node::{Fault, Node, nodes};
 use super::operator::Operator;
 use super::relay::Relay;
-use super::scenario::{Kind, Scenario, Sealed, listen_address, relay_address, server_address, server_relay_address};
+use super::scenario::{
+    Kind, Scenario, Sealed, listen_address, relay_address, server_address, server_relay_address,
+};
 use super::server::Server;
 use super::through::Journeys;
 use super::watch::Watch;
@@ -112,7 +114,8 @@ impl Run {
         if scenario.is_between {
             let servers = (0..scenario.styles.len()).map(|server| scenario.server_address(server));
             servers.for_each(|server| world.lead(server, listen_address()));
-            let keeps_ports = scenario.plan.upstreams[0].is_tcp() && scenario.settings.faults.port_taken == 0;
+            let keeps_ports =
+                scenario.plan.upstreams[0].is_tcp() && scenario.settings.faults.port_taken == 0;
             book.borrow_mut().journeys = Some(Journeys::new(keeps_ports));
         }
         add_relays(&world, &scenario);
@@ -170,7 +173,8 @@ impl Run {
 
     /// Lets the workers panic `times` times in all, each within `within` commands after the one before.
     pub fn panic(&self, times: u32, within: u64) {
-        *self.panics.borrow_mut() = Panics { left: times, within, rng: Rng::new(self.scenario.seed ^ 0xb0b) };
+        *self.panics.borrow_mut() =
+            Panics { left: times, within, rng: Rng::new(self.scenario.seed ^ 0xb0b) };
     }
 
     /// Lets time pass until `done`, at most `time_us`.
@@ -185,7 +189,10 @@ impl Run {
             }
             let moves = &mut *self.moves.borrow_mut();
             if self.scenario.moves > 0 && moves.chance(self.scenario.moves) {
-                node.shed(moves.index(usize::from(self.scenario.workers)) as u16, moves.between(1, 4) as u32);
+                node.shed(
+                    moves.index(usize::from(self.scenario.workers)) as u16,
+                    moves.between(1, 4) as u32,
+                );
             }
             node.turn();
             if let Err(text) = node.engine().audit().and_then(|()| node.engine().audit_bytes()) {
@@ -222,9 +229,14 @@ impl Run {
         let all = self.scenario.clients + self.added.get();
         if !self.pass_clients() {
             let book = self.book.borrow();
-            let waiting = book.entries.iter().filter(|(_, entry)| entry.outcome == Outcome::Waiting);
-            let waiting: Vec<String> = waiting.take(8).map(|(nonce, entry)| waiting_text(nonce, entry)).collect();
-            let text = format!("{} of {all} clients came to an end; waiting: {waiting:?}", book.clients_done);
+            let waiting =
+                book.entries.iter().filter(|(_, entry)| entry.outcome == Outcome::Waiting);
+            let waiting: Vec<String> =
+                waiting.take(8).map(|(nonce, entry)| waiting_text(nonce, entry)).collect();
+            let text = format!(
+                "{} of {all} clients came to an end; waiting: {waiting:?}",
+                book.clients_done
+            );
             drop(book);
             self.fail(&text);
         }
@@ -291,8 +303,11 @@ impl Run {
         }
         let mut wrong = String::new();
         let fewer_tries = self.scenario.plan.upstreams[0].retry.per_request_max < RETRIES;
-        let mut exceeded =
-            if fewer_tries { self.count(|counters| counters.refusals.get("retries-exceeded")) } else { 0 };
+        let mut exceeded = if fewer_tries {
+            self.count(|counters| counters.refusals.get("retries-exceeded"))
+        } else {
+            0
+        };
         // The nonces are in the order of each client's requests.
         let mut excused = None;
         for (nonce, entry) in &book.entries {
@@ -300,7 +315,9 @@ impl Run {
             let is_excused = excused == Some(client) && entry.outcome == Outcome::Cut;
             let was_cut = self.scenario.kind == Kind::Outages && entry.outcome == Outcome::Cut;
             // A body of any length may be forwarded as it comes; when it is lost, the client's connection ends.
-            if was_cut || !entry.asked.body.is_empty() && matches!(entry.outcome, Outcome::Refused(_)) {
+            if was_cut
+                || !entry.asked.body.is_empty() && matches!(entry.outcome, Outcome::Refused(_))
+            {
                 excused = Some(client);
             }
             let acceptable = is_excused || self.is_acceptable(&book, nonce);
@@ -308,7 +325,11 @@ impl Run {
                 exceeded -= 1;
             } else if !acceptable && wrong.len() < 2_000 {
                 let arrivals = entry.arrivals.len();
-                let _ = write!(wrong, "\n  {} {nonce}: {:?}, {arrivals} arrivals", entry.asked.method, entry.outcome);
+                let _ = write!(
+                    wrong,
+                    "\n  {} {nonce}: {:?}, {arrivals} arrivals",
+                    entry.asked.method, entry.outcome
+                );
             }
         }
         drop(book);
@@ -321,7 +342,8 @@ impl Run {
     fn is_acceptable(&self, book: &Book, nonce: &str) -> bool {
         let entry = &book.entries[nonce];
         let upstream = &self.scenario.plan.upstreams[0];
-        let repeatable = (entry.asked.is_idempotent() || book.repeats_all) && !entry.asked.is_streamed();
+        let repeatable =
+            (entry.asked.is_idempotent() || book.repeats_all) && !entry.asked.is_streamed();
         if self.is_for_want_of_servers(entry) {
             return true;
         }
@@ -329,10 +351,14 @@ impl Run {
             (_, Outcome::Waiting) => false,
             (_, Outcome::Answered | Outcome::GivenUp) => true,
             // Private connections of a client are not for streams.
-            (_, Outcome::Refused(MISDIRECTED)) => self.scenario.http2 > 0 && upstream.pool.is_private(),
+            (_, Outcome::Refused(MISDIRECTED)) => {
+                self.scenario.http2 > 0 && upstream.pool.is_private()
+            }
             (Kind::Hostile, _) => true,
             // Behind a response that ends by close it is unknown whether the request was processed.
-            (Kind::Calm, outcome) => *outcome == Outcome::Refused(502) && !repeatable && self.may_end_by_close(),
+            (Kind::Calm, outcome) => {
+                *outcome == Outcome::Refused(502) && !repeatable && self.may_end_by_close()
+            }
             (Kind::Closing, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
             (Kind::Breaking, outcome) => matches!(outcome, Outcome::Refused(502) | Outcome::Cut),
             (Kind::Outages, Outcome::Cut) => entry.delivered,
@@ -343,7 +369,9 @@ impl Run {
                 !repeatable || self.count(|counters| counters.rebirths.get()) > 1
             }
             (Kind::Panicking, outcome) => matches!(outcome, Outcome::Refused(503) | Outcome::Cut),
-            (Kind::Rough, outcome) => matches!(outcome, Outcome::Refused(400 | 408 | 502 | 503 | 504) | Outcome::Cut),
+            (Kind::Rough, outcome) => {
+                matches!(outcome, Outcome::Refused(400 | 408 | 502 | 503 | 504) | Outcome::Cut)
+            }
         }
     }
 
@@ -398,16 +426,22 @@ impl Run {
     fn check_cuts(&self) {
         let book = self.book.borrow();
         let mut firsts = BTreeMap::new();
-        let is_missing = |entry: &Entry| !matches!(entry.outcome, Outcome::Answered | Outcome::GivenUp);
+        let is_missing =
+            |entry: &Entry| !matches!(entry.outcome, Outcome::Answered | Outcome::GivenUp);
         for (nonce, entry) in book.entries.iter().filter(|(_, entry)| is_missing(entry)) {
             firsts.entry(&nonce[..4]).or_insert(entry);
         }
-        let cut = firsts.values().filter(|entry| entry.outcome == Outcome::Cut && !entry.delivered).count() as u64;
+        let cut = firsts
+            .values()
+            .filter(|entry| entry.outcome == Outcome::Cut && !entry.delivered)
+            .count() as u64;
         drop(firsts);
         let clients = self.nodes.borrow().iter().map(Node::clients_lost).sum();
         drop(book);
         if self.scenario.kind == Kind::Panicking && cut > clients {
-            self.fail(&format!("{cut} clients were cut off, {clients} were connected to workers that panicked"));
+            self.fail(&format!(
+                "{cut} clients were cut off, {clients} were connected to workers that panicked"
+            ));
         }
     }
 
@@ -416,10 +450,17 @@ impl Run {
         let (book, nodes) = (self.book.borrow(), self.nodes.borrow());
         let mut wrong = Vec::new();
         // A forward proxy has one for all destinations.
-        let servers = self.scenario.plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum::<usize>();
+        let servers = self
+            .scenario
+            .plan
+            .upstreams
+            .iter()
+            .map(|upstream| upstream.servers.len())
+            .sum::<usize>();
         for server in 0..servers {
-            let sum =
-                |count: fn(&ServerStats) -> u64| nodes.iter().map(|node| count(&node.servers()[server])).sum::<u64>();
+            let sum = |count: fn(&ServerStats) -> u64| {
+                nodes.iter().map(|node| count(&node.servers()[server])).sum::<u64>()
+            };
             let is_here = |at: &usize| *at.min(&(servers - 1)) == server;
             let seen = |counts: &BTreeMap<usize, u64>| -> u64 {
                 counts.iter().filter(|(at, _)| is_here(at)).map(|(_, count)| count).sum()
@@ -427,10 +468,13 @@ impl Run {
             let (requests, arrivals) = (sum(|stats| stats.requests.get()), seen(&book.arrivals));
             let whole = sum(|stats| stats.closes.sum()) == 0 && self.scenario.kind == Kind::Calm;
             // For plain TCP, connections are counted.
-            let requests = if self.scenario.plan.upstreams[0].is_tcp() { u64::MAX } else { requests };
+            let requests =
+                if self.scenario.plan.upstreams[0].is_tcp() { u64::MAX } else { requests };
             let whole = whole && requests < u64::MAX;
             if arrivals > requests || whole && arrivals != requests {
-                wrong.push(format!("server {server} got {arrivals} requests, weir counted {requests}"));
+                wrong.push(format!(
+                    "server {server} got {arrivals} requests, weir counted {requests}"
+                ));
             }
             let (probes, seen) = (sum(|stats| stats.probes.get()), seen(&book.probes));
             if seen > probes {
@@ -474,7 +518,9 @@ impl Run {
             let nodes = self.nodes.borrow();
             let reports = nodes.iter().flat_map(|node| node.engine().report().servers);
             let rows: Vec<_> = reports.map(|server| server.connections).collect();
-            self.fail(&format!("{streams} sockets open at rest, {least} to {most} configured: {rows:?}"));
+            self.fail(&format!(
+                "{streams} sockets open at rest, {least} to {most} configured: {rows:?}"
+            ));
         }
         for (index, node) in self.nodes.borrow().iter().enumerate() {
             node.counters().each(|sample| {
@@ -485,11 +531,15 @@ impl Run {
                     _ => false,
                 };
                 if sample.kind == CounterKind::Gauge && sample.value != 0 && !may_stay {
-                    self.fail(&format!("worker {index} at rest counts {} {}", sample.value, sample.name));
+                    self.fail(&format!(
+                        "worker {index} at rest counts {} {}",
+                        sample.value, sample.name
+                    ));
                 }
             });
         }
-        if let Some(open) = self.scenario.plan.shield.as_ref().map(|shield| shield.seed.table().open_sum())
+        if let Some(open) =
+            self.scenario.plan.shield.as_ref().map(|shield| shield.seed.table().open_sum())
             && open > 0
         {
             self.fail(&format!("accounts of `shield` have {open} open at rest"));
@@ -506,7 +556,8 @@ impl Run {
     fn await_probes(&self) {
         if self.scenario.plan.upstreams[0].health.is_some() {
             let workers = 0..usize::from(self.scenario.workers);
-            let streams = || workers.clone().map(|index| self.world.ledger(index).streams).sum::<u32>();
+            let streams =
+                || workers.clone().map(|index| self.world.ledger(index).streams).sum::<u32>();
             let held = || {
                 workers.clone().any(|index| {
                     let ledger = self.world.ledger(index);
@@ -520,7 +571,8 @@ impl Run {
     /// Upstream connections that exist without any client, once unneeded ones are closed: at least, where an exact
     /// number is kept, or at most.
     fn connections(&self, least: bool) -> u32 {
-        let pools = self.scenario.plan.upstreams.iter().filter(|upstream| !upstream.pool.is_private());
+        let pools =
+            self.scenario.plan.upstreams.iter().filter(|upstream| !upstream.pool.is_private());
         let servers = pools.flat_map(|upstream| &upstream.servers);
         let exact = |server: &&ServerPlan| server.connections_min == server.connections;
         servers.filter(|server| !least || exact(server)).map(|server| server.connections_min).sum()
@@ -544,7 +596,9 @@ impl Run {
     fn summary(&self) -> Summary {
         let book = self.book.borrow();
         let servers = &self.scenario.plan.upstreams[0].servers;
-        let count = |wanted: fn(&Outcome) -> bool| book.entries.values().filter(|entry| wanted(&entry.outcome)).count();
+        let count = |wanted: fn(&Outcome) -> bool| {
+            book.entries.values().filter(|entry| wanted(&entry.outcome)).count()
+        };
         Summary {
             answered: count(|outcome| *outcome == Outcome::Answered),
             refused: count(|outcome| matches!(outcome, Outcome::Refused(_))),
@@ -583,18 +637,29 @@ fn add_relays(world: &SimWorld, scenario: &Scenario) {
     }
     for index in (0..scenario.styles.len()).filter(|_| sealed.servers) {
         let flight = Rng::new(*seed ^ 0xf11).index(8_000);
-        world.actor(Relay::of_server(server_relay_address(index), server_address(index), flight, *mischief));
+        world.actor(Relay::of_server(
+            server_relay_address(index),
+            server_address(index),
+            flight,
+            *mischief,
+        ));
     }
 }
 
 /// By server: the cookie that binds a session to it.
 fn cookies(upstream: &UpstreamPlan) -> Vec<String> {
-    let cookie = |server| Some(String::from_utf8_lossy(upstream.sticky.as_ref()?.cookie(server)?).into_owned());
+    let cookie = |server| {
+        Some(String::from_utf8_lossy(upstream.sticky.as_ref()?.cookie(server)?).into_owned())
+    };
     let cookies = (0..upstream.servers.len() as u16).filter_map(cookie);
     cookies.filter_map(|cookie| cookie.split(['=', ';']).nth(1).map(str::to_owned)).collect()
 }
 
 fn waiting_text(nonce: &str, entry: &Entry) -> String {
     let (method, bytes) = (entry.asked.method, entry.asked.body.len());
-    format!("{method} {nonce} body {bytes} B, arrivals {}, delivered {}", entry.arrivals.len(), entry.delivered)
+    format!(
+        "{method} {nonce} body {bytes} B, arrivals {}, delivered {}",
+        entry.arrivals.len(),
+        entry.delivered
+    )
 }

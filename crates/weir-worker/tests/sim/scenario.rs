@@ -6,7 +6,9 @@ use std::sync::Arc;
 use weir_check::upstreams::{Closing, Ending, closings};
 use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::placement::balance::Method;
-use weir_proxy::plan::{AllDown, ListenerPlan, PipelineMode, Plan, Protocols, ServerPlan, Share, UpstreamPlan};
+use weir_proxy::plan::{
+    AllDown, ListenerPlan, PipelineMode, Plan, Protocols, ServerPlan, Share, UpstreamPlan,
+};
 use weir_proxy::request::route::{Route, RouteTable};
 use weir_worker::Prepared;
 
@@ -189,7 +191,9 @@ impl Scenario {
             }
             if self.kind == Kind::Rough {
                 // Here a cut response differs from a complete one.
-                self.styles.iter_mut().for_each(|style| style.until_close = style.until_close.max(100));
+                self.styles
+                    .iter_mut()
+                    .for_each(|style| style.until_close = style.until_close.max(100));
             }
         }
         self
@@ -202,7 +206,11 @@ impl Scenario {
 
     /// Where this client connects, which speaks HTTP/1.
     pub fn door_of(&self, client: usize) -> SocketAddr {
-        if self.is_between { self.server_address(client % self.styles.len()) } else { self.door(false) }
+        if self.is_between {
+            self.server_address(client % self.styles.len())
+        } else {
+            self.door(false)
+        }
     }
 
     /// Where this server is. Clients that connect to servers themselves need addresses that don't
@@ -211,7 +219,9 @@ impl Scenario {
     pub fn server_address(&self, index: usize) -> SocketAddr {
         let address = server_address(index);
         match (self.is_between, address) {
-            (true, SocketAddr::V4(v4)) => SocketAddr::from(([240, 0, 0, v4.ip().octets()[3]], v4.port())),
+            (true, SocketAddr::V4(v4)) => {
+                SocketAddr::from(([240, 0, 0, v4.ip().octets()[3]], v4.port()))
+            }
             _ => address,
         }
     }
@@ -256,7 +266,9 @@ impl Scenario {
 
     /// Whether servers are never suspended, ordered out, or without a connection once they had one.
     pub fn is_always_up(&self) -> bool {
-        self.kind == Kind::Calm && !self.has_judges() && self.styles.iter().all(|style| style.until_close == 0)
+        self.kind == Kind::Calm
+            && !self.has_judges()
+            && self.styles.iter().all(|style| style.until_close == 0)
     }
 
     /// Whether suspended servers get requests when all are out.
@@ -276,7 +288,8 @@ fn style(kind: Kind, rng: &mut Rng) -> Style {
         ..Style::honest()
     };
     let ending = |wanted: &[Ending], rng: &mut Rng| -> Option<Closing> {
-        let all: Vec<Closing> = closings().into_iter().filter(|closing| wanted.contains(&closing.how)).collect();
+        let all: Vec<Closing> =
+            closings().into_iter().filter(|closing| wanted.contains(&closing.how)).collect();
         let mut closing = *rng.pick(&all);
         closing.answers = 1 + rng.index(20);
         Some(closing)
@@ -286,9 +299,12 @@ fn style(kind: Kind, rng: &mut Rng) -> Style {
         // A normal end must not look like a loss.
         Kind::Outages => style.until_close = 0,
         Kind::Closing => style.closing = ending(&[Ending::Fin, Ending::Announced], rng),
-        Kind::Breaking => style.closing = ending(&[Ending::Rst, Ending::HalfAnswer, Ending::Unread], rng),
+        Kind::Breaking => {
+            style.closing = ending(&[Ending::Rst, Ending::HalfAnswer, Ending::Unread], rng)
+        }
         Kind::Rough => {
-            let all = [Ending::Fin, Ending::Announced, Ending::Rst, Ending::HalfAnswer, Ending::Unread];
+            let all =
+                [Ending::Fin, Ending::Announced, Ending::Rst, Ending::HalfAnswer, Ending::Unread];
             style.closing = if rng.chance(500) { ending(&all, rng) } else { None };
             style.silent = rng.chance(100);
         }
@@ -320,8 +336,12 @@ fn plan(servers: usize, echo: bool, rng: &mut Rng) -> Plan {
     let server = |index: usize, rng: &mut Rng| {
         let connections = *rng.pick(&[1, 1, 2, 3, 8]);
         // Made when needed, as by default; or an exact number in advance.
-        let (connections_min, connections_max) =
-            *rng.pick(&[(1, 1024), (0, connections + 2), (connections, connections), (connections, connections)]);
+        let (connections_min, connections_max) = *rng.pick(&[
+            (1, 1024),
+            (0, connections + 2),
+            (connections, connections),
+            (connections, connections),
+        ]);
         ServerPlan {
             connections_min,
             connections,

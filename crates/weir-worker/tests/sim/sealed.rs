@@ -49,7 +49,11 @@ fn what_breaks_never_looks_whole() {
 fn a_panic_costs_sealed_connections_of_one_worker() {
     each_seed(seeds_of(8), |seed| {
         let sealed = Sealed { clients: true, servers: true };
-        let run = Run::new(Scenario::of(Kind::Panicking, seed, 1 + (seed % 3) as u16).with_tls(sealed).with_http2());
+        let run = Run::new(
+            Scenario::of(Kind::Panicking, seed, 1 + (seed % 3) as u16)
+                .with_tls(sealed)
+                .with_http2(),
+        );
         run.panic(1 + (seed % 6) as u32, 300);
         run.finish();
     });

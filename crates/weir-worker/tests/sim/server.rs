@@ -15,7 +15,8 @@ use super::dials::{HEALTH_PATH, WELL};
 use super::outage::Outage;
 use super::scenario::server_index;
 
-const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCH: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
 /// The trigger of a request that kills the server's process (docs/hostile.md E19).
 pub const KILLER: &str = "e19_killer";
@@ -200,7 +201,11 @@ pub(super) enum Due {
 impl Connection {
     /// Whether all requests are answered.
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.writing.is_none() && self.open_nonce.is_none() && !self.deaf && !self.tunnel
+        self.queue.is_empty()
+            && self.writing.is_none()
+            && self.open_nonce.is_none()
+            && !self.deaf
+            && !self.tunnel
     }
 }
 
@@ -291,7 +296,8 @@ impl Server {
             return net.reset(conn);
         }
         if connection.tunnel {
-            let bytes: Vec<u8> = connection.judge.take_tunnel().iter().map(|byte| byte.wrapping_add(1)).collect();
+            let bytes: Vec<u8> =
+                connection.judge.take_tunnel().iter().map(|byte| byte.wrapping_add(1)).collect();
             book.traffic.servers_sent += bytes.len() as u64;
             return net.send(conn, &bytes);
         }
@@ -326,7 +332,11 @@ impl Server {
     fn look_at_open_request(&mut self, net: &mut Net<'_>, conn: Conn, fresh: bool) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let Some(request) = connection.judge.current() else { return };
-        if connection.deaf || !connection.queue.is_empty() || connection.writing.is_some() || self.style.silent {
+        if connection.deaf
+            || !connection.queue.is_empty()
+            || connection.writing.is_some()
+            || self.style.silent
+        {
             return;
         }
         if request.target.starts_with("/trigger") {
@@ -377,7 +387,9 @@ impl Server {
         if self.style.places >= self.conns.len() {
             return true;
         }
-        let Some(order) = self.conns.get(&conn).map(|connection| connection.order) else { return false };
+        let Some(order) = self.conns.get(&conn).map(|connection| connection.order) else {
+            return false;
+        };
         let before = |other: &&Connection| other.order < order && !other.deaf;
         self.conns.values().filter(before).count() < self.style.places
     }
@@ -391,7 +403,11 @@ impl Server {
     }
 
     fn end_rested(&mut self, net: &mut Net<'_>, conn: Conn, answered: usize) {
-        if self.conns.get(&conn).is_some_and(|connection| connection.answered == answered && connection.is_idle()) {
+        if self
+            .conns
+            .get(&conn)
+            .is_some_and(|connection| connection.answered == answered && connection.is_idle())
+        {
             self.deafen(conn);
             net.finish(conn);
         }
@@ -409,7 +425,8 @@ impl Server {
 
     fn begin_answer(&mut self, net: &mut Net<'_>, conn: Conn) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
-        if self.style.swaps > 0 && connection.queue.len() > 1 && net.rng().chance(self.style.swaps) {
+        if self.style.swaps > 0 && connection.queue.len() > 1 && net.rng().chance(self.style.swaps)
+        {
             connection.queue.swap(0, 1);
             self.book.borrow_mut().plays("e20_wrong_order", true);
         }
@@ -421,11 +438,16 @@ impl Server {
         if request.fields.has("upgrade") {
             connection.judge.upgraded();
             connection.tunnel = true;
-            let echo = request.fields.first(ECHO_FIELD).filter(|_| self.style.echo).map(str::to_owned);
+            let echo =
+                request.fields.first(ECHO_FIELD).filter(|_| self.style.echo).map(str::to_owned);
             return match echo {
                 Some(echo) => {
                     let head = &SWITCH[..SWITCH.len() - 2];
-                    self.send(net, conn, &[head, format!("X-Request-Id: {echo}\r\n\r\n").as_bytes()].concat());
+                    self.send(
+                        net,
+                        conn,
+                        &[head, format!("X-Request-Id: {echo}\r\n\r\n").as_bytes()].concat(),
+                    );
                 }
                 None => self.send(net, conn, SWITCH),
             };
@@ -434,12 +456,14 @@ impl Server {
         connection.judge.answered();
         connection.lasts = request.target.starts_with("/events");
         self.book.borrow_mut().answers += 1;
-        let ending =
-            self.style.closing.filter(|closing| counts && closing.answers == connection.answered).map(|c| c.how);
-        let half = self
+        let ending = self
             .style
             .closing
-            .is_some_and(|closing| closing.how == Ending::HalfAnswer && closing.answers + 1 == connection.answered);
+            .filter(|closing| counts && closing.answers == connection.answered)
+            .map(|c| c.how);
+        let half = self.style.closing.is_some_and(|closing| {
+            closing.how == Ending::HalfAnswer && closing.answers + 1 == connection.answered
+        });
         if let Some(closing) = self.style.closing.filter(|_| ending.is_some() || half) {
             self.book.borrow_mut().plays(closing.id, !connection.queue.is_empty());
         }
@@ -456,7 +480,11 @@ impl Server {
             Some(Ending::Announced) => {
                 connection.announced = true;
                 after = After::Finish;
-                let behind = connection.queue.iter().map(Request::nonce).chain(connection.open_nonce.as_deref());
+                let behind = connection
+                    .queue
+                    .iter()
+                    .map(Request::nonce)
+                    .chain(connection.open_nonce.as_deref());
                 if !self.style.works_ahead {
                     behind.for_each(|nonce| self.book.borrow_mut().ignored(nonce));
                 }
@@ -471,7 +499,10 @@ impl Server {
         }
         let lasts = self.conns.get(&conn).is_some_and(|connection| connection.lasts);
         let pieces = match lasts {
-            true => VecDeque::from([bytes[..bytes.len() - 1].to_vec(), bytes[bytes.len() - 1..].to_vec()]),
+            true => VecDeque::from([
+                bytes[..bytes.len() - 1].to_vec(),
+                bytes[bytes.len() - 1..].to_vec(),
+            ]),
             false => self.cut(net, bytes),
         };
         self.write(net, conn, pieces, after);
@@ -482,7 +513,9 @@ impl Server {
         self.conns.entry(conn).and_modify(|connection| connection.judge.answered());
         let (status, words) = if self.ill > 0 { (503, "ill") } else { (200, WELL) };
         let length = words.len();
-        let head = format!("HTTP/1.1 {status} Whatever\r\nX-Nonce: {PROBE_NONCE}\r\nContent-Length: {length}\r\n\r\n");
+        let head = format!(
+            "HTTP/1.1 {status} Whatever\r\nX-Nonce: {PROBE_NONCE}\r\nContent-Length: {length}\r\n\r\n"
+        );
         let body = if request.method == "HEAD" { "" } else { words };
         let pieces = self.cut(net, [head.as_bytes(), body.as_bytes()].concat());
         let after = if net.rng().chance(500) { After::Finish } else { After::Next };
@@ -500,7 +533,10 @@ impl Server {
         let book = self.book.borrow();
         let Some(entry) = book.entries.get(request.nonce()) else {
             let whole = honest_answer(request.nonce());
-            let head = whole.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(whole.len(), |at| at + 4);
+            let head = whole
+                .windows(4)
+                .position(|bytes| bytes == b"\r\n\r\n")
+                .map_or(whole.len(), |at| at + 4);
             let length = if request.method == "HEAD" { head } else { whole.len() };
             return (whole[..length].to_vec(), After::Next);
         };
@@ -513,7 +549,9 @@ impl Server {
         }
         let (status, nonce) = (expected.status, request.nonce());
         let minor = if self.style.old { 0 } else { 1 };
-        out.push_str(&format!("HTTP/1.{minor} {status} Whatever\r\nX-Nonce: {nonce}\r\nX-Server: {server}\r\n"));
+        out.push_str(&format!(
+            "HTTP/1.{minor} {status} Whatever\r\nX-Nonce: {nonce}\r\nX-Server: {server}\r\n"
+        ));
         if self.ill > 0 {
             out.push_str("X-Ill: yes\r\n");
         }
@@ -548,7 +586,11 @@ impl Server {
                 out.extend_from_slice(b"\r\n");
                 rest = &rest[take..];
             }
-            out.extend_from_slice(if rng.chance(300) { b"0\r\nX-Sum: 1\r\n\r\n" } else { b"0\r\n\r\n" });
+            out.extend_from_slice(if rng.chance(300) {
+                b"0\r\nX-Sum: 1\r\n\r\n"
+            } else {
+                b"0\r\n\r\n"
+            });
             return (out, After::Next);
         }
         out.push_str(&format!("Content-Length: {length}\r\n\r\n"));
@@ -567,15 +609,24 @@ impl Server {
     }
 
     /// Writes the next piece, then waits, continues with the next request, or ends.
-    fn write(&mut self, net: &mut Net<'_>, conn: Conn, mut pieces: VecDeque<Vec<u8>>, after: After) {
+    fn write(
+        &mut self,
+        net: &mut Net<'_>,
+        conn: Conn,
+        mut pieces: VecDeque<Vec<u8>>,
+        after: After,
+    ) {
         if let Some(piece) = pieces.pop_front() {
             self.send(net, conn, &piece);
         }
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         if !pieces.is_empty() {
             connection.writing = Some(Writing::Pieces(pieces, after));
-            let after_us =
-                if connection.lasts { LASTING_US } else { net.rng().below(1 + (self.style.delay_us_max >> 2)) };
+            let after_us = if connection.lasts {
+                LASTING_US
+            } else {
+                net.rng().below(1 + (self.style.delay_us_max >> 2))
+            };
             return self.timer(net, after_us, Due::Go(conn));
         }
         match after {
@@ -619,7 +670,9 @@ impl Server {
             return self.refuse(net, conn);
         }
         let mut steps = VecDeque::from(by_id(&id).steps.clone());
-        if let (Some(echo), Some(Step::Send(bytes))) = (request.fields.first(ECHO_FIELD), steps.front_mut()) {
+        if let (Some(echo), Some(Step::Send(bytes))) =
+            (request.fields.first(ECHO_FIELD), steps.front_mut())
+        {
             *bytes = with_echo(bytes, echo);
         }
         self.play(net, conn, nonce, steps);
@@ -647,15 +700,24 @@ impl Server {
     }
 
     fn die_of_company(&mut self, net: &mut Net<'_>, conn: Conn) {
-        let Some(connection) = self.conns.get(&conn).filter(|_| self.style.dies_shared) else { return };
+        let Some(connection) = self.conns.get(&conn).filter(|_| self.style.dies_shared) else {
+            return;
+        };
         let is_dying = self.timers.values().any(|due| matches!(due, Due::Die | Due::Up));
-        if !is_dying && connection.queue.iter().filter(|request| request.target != REHEARSAL_PATH).count() > 1 {
+        if !is_dying
+            && connection.queue.iter().filter(|request| request.target != REHEARSAL_PATH).count()
+                > 1
+        {
             self.timer(net, 0, Due::Die);
         }
     }
 
     fn refuse(&mut self, net: &mut Net<'_>, conn: Conn) {
-        self.send(net, conn, b"HTTP/1.1 431 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        self.send(
+            net,
+            conn,
+            b"HTTP/1.1 431 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        );
         self.deafen(conn);
         self.conns.entry(conn).and_modify(|connection| connection.queue.clear());
         net.finish(conn);
@@ -670,7 +732,12 @@ impl Server {
                 }
                 Step::AwaitDelivered => {
                     let now_us = net.now_us();
-                    let quiet_us = self.book.borrow().entries.get(&nonce).map_or(0, |entry| quiet_us(entry, now_us));
+                    let quiet_us = self
+                        .book
+                        .borrow()
+                        .entries
+                        .get(&nonce)
+                        .map_or(0, |entry| quiet_us(entry, now_us));
                     if quiet_us > 0 {
                         steps.push_front(step);
                         self.timer(net, quiet_us, Due::Go(conn));
@@ -789,7 +856,8 @@ fn quiet_us(entry: &Entry, now_us: u64) -> u64 {
 /// it.
 fn with_echo(bytes: &[u8], echo: &str) -> Vec<u8> {
     let mark = b"X-Nonce: {n}\r\n";
-    let at = bytes.windows(mark.len()).position(|window| window == mark).map_or(0, |at| at + mark.len());
+    let at =
+        bytes.windows(mark.len()).position(|window| window == mark).map_or(0, |at| at + mark.len());
     let field = format!("X-Request-Id: {echo}\r\n");
     if at == 0 { bytes.to_vec() } else { [&bytes[..at], field.as_bytes(), &bytes[at..]].concat() }
 }

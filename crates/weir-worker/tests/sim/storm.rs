@@ -20,7 +20,9 @@ mod overtakers;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use weir_check::upstreams::{Asker, Company, HostileUpstream, Outcome as Seen, by_id, catalogue, closings};
+use weir_check::upstreams::{
+    Asker, Company, HostileUpstream, Outcome as Seen, by_id, catalogue, closings,
+};
 use weir_io::sim::{Faults, Rng, START_US, Settings};
 use weir_proxy::plan::{PipelineMode, ServerPlan, Share};
 use weir_proxy::upstream::trust::CLEAN_ANSWERS_MIN;
@@ -49,15 +51,21 @@ fn scenario(name: &'static str, seed: u64, servers: usize) -> Scenario {
     let rng = &mut Rng::new(seed ^ 0x57f0);
     let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 2) as u16);
     scenario.name = name;
-    scenario.settings = Settings::random(seed, Faults { jitter_us: rng.below(500), ..Faults::none() });
+    scenario.settings =
+        Settings::random(seed, Faults { jitter_us: rng.below(500), ..Faults::none() });
     // A reset discards bytes that don't fit in the window, also of responses to other clients.
     scenario.settings.window_bytes = 16 << 20;
     let style = Style { delay_us_max: *rng.pick(&[200, 1_000, 4_000]), ..Style::honest() };
     scenario.styles = vec![style; servers];
     (scenario.clients, scenario.manners) = (0, Manners::quiet(0));
-    let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
-    upstream.servers = (0..servers).map(|index| ServerPlan::new("server", server_address(index))).collect();
-    upstream.servers.iter_mut().for_each(|server| set_connections(server, 2 + rng.below(3) as u32 * 2));
+    let upstream =
+        &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+    upstream.servers =
+        (0..servers).map(|index| ServerPlan::new("server", server_address(index))).collect();
+    upstream
+        .servers
+        .iter_mut()
+        .for_each(|server| set_connections(server, 2 + rng.below(3) as u32 * 2));
     upstream.pipeline = PipelineMode::Depth(16);
     // All requests at a time, also when one connection is left.
     upstream.queue_size = 10_000;
@@ -87,7 +95,8 @@ impl Script<'_> {
         let nonce = format!("{:04x}{:04x}", self.number, self.asked.len());
         let bytes = match trigger {
             Some(row) => row.trigger.bytes("weir.test", &nonce),
-            None => format!("{method} /v{nonce}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n").into_bytes(),
+            None => format!("{method} /v{nonce}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n")
+                .into_bytes(),
         };
         self.acts.push_back(Act::Ask(self.asked.len()));
         self.asked.push(Asked {
@@ -124,7 +133,11 @@ impl Script<'_> {
         let burst = std::mem::take(&mut self.burst);
         self.acts.push_back(Act::Send(burst));
         if last.is_some_and(|row| row.asker == Asker::Leaves) {
-            self.acts.extend([Act::AwaitAnswers(self.asked.len() - 1), Act::LeaveAtFirstBytes, Act::Reset]);
+            self.acts.extend([
+                Act::AwaitAnswers(self.asked.len() - 1),
+                Act::LeaveAtFirstBytes,
+                Act::Reset,
+            ]);
         }
     }
 }
@@ -157,7 +170,12 @@ fn ends_client(row: &HostileUpstream) -> bool {
 
 /// `earn_with`: HEAD earns the servers depth behind HEAD too. Each server earns it from each
 /// worker.
-fn add_clients(run: &Run, seed: u64, earn_with: &'static str, mut script: impl FnMut(usize, &mut Script<'_>)) {
+fn add_clients(
+    run: &Run,
+    seed: u64,
+    earn_with: &'static str,
+    mut script: impl FnMut(usize, &mut Script<'_>),
+) {
     let Scenario { workers, styles, .. } = &run.scenario;
     // A quarter more than necessary, because not all get the same share.
     let warm = usize::from(*workers) * styles.len() * CLEAN_ANSWERS_MIN as usize * 5 / 4 / CLIENTS;
@@ -183,7 +201,9 @@ fn judge(book: &Book, cut_may_be: bool, refused_percent_max: usize) -> Result<()
         let row = entry.asked.trigger.as_deref().filter(|id| *id != KILLER).map(by_id);
         let fine = match (row, &entry.outcome) {
             (_, Outcome::Cut) if excused || cut_may_be && entry.delivered => true,
-            (Some(row), _) => asker_is_served(row, entry).map_err(|text| format!("{} {nonce}: {text}", row.id))?,
+            (Some(row), _) => {
+                asker_is_served(row, entry).map_err(|text| format!("{} {nonce}: {text}", row.id))?
+            }
             (None, Outcome::Refused(502..=504)) => {
                 refused += 1;
                 true
@@ -208,7 +228,8 @@ fn judge(book: &Book, cut_may_be: bool, refused_percent_max: usize) -> Result<()
 /// again and again.
 fn asker_is_served(row: &HostileUpstream, entry: &Entry) -> Result<bool, String> {
     // A client that never sends the rest of a body may get 408 first.
-    let own_error = |status: u16| (502..=504).contains(&status) || status == 408 && row.trigger.is_incomplete();
+    let own_error =
+        |status: u16| (502..=504).contains(&status) || status == 408 && row.trigger.is_incomplete();
     if let [reply] = entry.replies.as_slice()
         && own_error(reply.status)
         && !reply.fields.has("x-nonce")
@@ -245,7 +266,9 @@ fn settle<'a>(
     let counts = counts.into_inner().expect("no test panics while it counts");
     let worlds = seeds_of(usual).len() as u64;
     println!("{name}, {worlds} worlds: row, times played, with requests of others behind it");
-    counts.iter().for_each(|(id, played)| println!("  {id:36} {:7} {:7}", played.times, played.followed));
+    counts
+        .iter()
+        .for_each(|(id, played)| println!("  {id:36} {:7} {:7}", played.times, played.followed));
     let least = PLAYS_MIN * worlds * SEEDS / (usual * SIM_SEEDS);
     // With fewer, the result would be chance.
     if least >= PLAYS_MIN / 10 {
@@ -260,8 +283,8 @@ fn settle<'a>(
 /// A promise about `make sim` is one about its default.
 #[test]
 fn make_sim_asks_for_enough_seeds() {
-    let makefile =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Makefile")).expect("the Makefile");
+    let makefile = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Makefile"))
+        .expect("the Makefile");
     assert!(makefile.contains(&format!("\nSEEDS ?= {SIM_SEEDS}\n")));
 }
 
@@ -292,7 +315,8 @@ fn forges(row: &Row) -> bool {
 /// Rows whose fault shows with requests of others behind it. A 204 with a body is such a row,
 /// whatever the body looks like, because its head gives it away.
 fn pipelined() -> impl Iterator<Item = Row> {
-    let shows = |row: &Row| row.company == Company::Pipelined || row.id == "e5_204_with_an_answer_as_body";
+    let shows =
+        |row: &Row| row.company == Company::Pipelined || row.id == "e5_204_with_an_answer_as_body";
     catalogue().iter().filter(shows)
 }
 
@@ -309,7 +333,8 @@ fn storm(seed: u64, counts: &Counts) {
     if harsh {
         scenario.styles[0].closing = Some(*rng.pick(&closings()));
         let at_us = burst_us + rng.below(20_000);
-        scenario.styles[1].outages = vec![Outage { how: How::Killed, at_us, for_us: rng.between(1_000, 500_000) }];
+        scenario.styles[1].outages =
+            vec![Outage { how: How::Killed, at_us, for_us: rng.between(1_000, 500_000) }];
     }
     let run = Run::new(scenario);
     let earn_with = if (seed / 2).is_multiple_of(2) { "GET" } else { "HEAD" };
@@ -340,7 +365,13 @@ fn in_a_storm_of_hostile_servers_nobody_gets_anothers_answer() {
     // requests.
     let may_be_followed = |row: &Row| row.letter != "E9" && !forges(row);
     let ids = |row: Row| row.id;
-    settle("storm", STORMS, counts, pipelined().map(ids), pipelined().filter(may_be_followed).map(ids));
+    settle(
+        "storm",
+        STORMS,
+        counts,
+        pipelined().map(ids),
+        pipelined().filter(may_be_followed).map(ids),
+    );
 }
 
 /// Worlds of late responses where a hundred seeds are usual.

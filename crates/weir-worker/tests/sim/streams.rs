@@ -41,7 +41,9 @@ fn bodies_end_whenever_they_end() {
                 Ask::new(Asked { method: "PUT", body, ..get(&format!("{number:04x}{index:04x}")) })
             });
             let (asks, habits) = (asks.collect(), Habits::quiet(10));
-            run.add(|book| Http2Client::scripted(listen_address(), 0, book, habits, asks, rng.fork(1)));
+            run.add(|book| {
+                Http2Client::scripted(listen_address(), 0, book, habits, asks, rng.fork(1))
+            });
         }
         run.finish();
     });
@@ -63,8 +65,13 @@ fn bodies_that_wait_leave_room() {
         let run = Run::new(scenario);
         run.add(|book| {
             let body = vec![b'x'; 200_000];
-            let asks = (0..60)
-                .map(|index| Ask::new(Asked { method: "PUT", body: body.clone(), ..get(&format!("aaaa{index:04x}")) }));
+            let asks = (0..60).map(|index| {
+                Ask::new(Asked {
+                    method: "PUT",
+                    body: body.clone(),
+                    ..get(&format!("aaaa{index:04x}"))
+                })
+            });
             let (asks, rng) = (asks.collect(), Rng::new(seed));
             Http2Client::scripted(listen_address(), 0, book, Habits::quiet(60), asks, rng)
         });
@@ -85,7 +92,8 @@ fn who_gives_up_streams_may_ask_again() {
         let run = Run::new(scenario);
         run.add(|book| {
             let asks = (0..3 * STREAMS).map(|index| {
-                let gives_up = if index < 2 * STREAMS { GivesUp::After(20_000) } else { GivesUp::Never };
+                let gives_up =
+                    if index < 2 * STREAMS { GivesUp::After(20_000) } else { GivesUp::Never };
                 Ask { gives_up, ..Ask::new(get(&format!("aaaa{index:04x}"))) }
             });
             let (asks, rng) = (asks.collect(), Rng::new(seed));
@@ -105,7 +113,12 @@ fn who_chatters_is_told_why() {
         let run = Run::new(scenario);
         run.book.borrow_mut().has_offenders = true;
         run.add(|book| {
-            let habits = Habits { window: 1_000, oddities: 1_000, settings_max: 10_000, ..Habits::quiet(10) };
+            let habits = Habits {
+                window: 1_000,
+                oddities: 1_000,
+                settings_max: 10_000,
+                ..Habits::quiet(10)
+            };
             let large = |nonce: &String| get(nonce).expected().body.len() > 60_000;
             let nonces = (0..).map(|number| format!("aaaa{number:04x}")).filter(large).take(40);
             let asks = nonces.map(|nonce| Ask::new(get(&nonce))).collect();
@@ -122,7 +135,13 @@ fn who_chatters_is_told_why() {
 }
 
 fn get(nonce: &str) -> Asked {
-    Asked { nonce: nonce.to_owned(), method: "GET", conditional: false, body: Vec::new(), trigger: None }
+    Asked {
+        nonce: nonce.to_owned(),
+        method: "GET",
+        conditional: false,
+        body: Vec::new(),
+        trigger: None,
+    }
 }
 
 /// docs/hostile.md K3.

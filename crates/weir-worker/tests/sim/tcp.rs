@@ -7,7 +7,9 @@ use std::sync::Arc;
 use weir_check::Rules;
 use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::placement::balance::{Key, Method};
-use weir_proxy::plan::{Congestion, Dial, LimitPlan, PipelineMode, Pool, Serves, ShieldPlan, TcpPlan, Terms, Tuning};
+use weir_proxy::plan::{
+    Congestion, Dial, LimitPlan, PipelineMode, Pool, Serves, ShieldPlan, TcpPlan, Terms, Tuning,
+};
 
 use super::book::Outcome;
 use super::client::Manners;
@@ -24,7 +26,13 @@ pub fn scenario(seed: u64, kind: Kind, faults: Faults) -> Scenario {
     scenario.settings = Settings::random(seed, faults);
     scenario.settings.window_bytes = 1 << rng.between(12, 18);
     let rules = Rules { via: false, lasts: false, ..Rules::default() };
-    let style = Style { delay_us_max: *rng.pick(&[0, 20_000]), pieces: 300, slow: 20, rules, ..Style::honest() };
+    let style = Style {
+        delay_us_max: *rng.pick(&[0, 20_000]),
+        pieces: 300,
+        slow: 20,
+        rules,
+        ..Style::honest()
+    };
     scenario.styles.iter_mut().for_each(|old| *old = style.clone());
     scenario.clients = 1 + rng.index(12);
     scenario.manners = Manners { burst: 5, slow: 30, ..Manners::quiet(1 + rng.index(8)) };
@@ -34,11 +42,15 @@ pub fn scenario(seed: u64, kind: Kind, faults: Faults) -> Scenario {
     // Socket settings change nothing here.
     let mut divided = || Congestion::new(["bbr", "cubic"].into_iter().take(rng.index(3)));
     plan.listeners[0].congestion = divided();
-    plan.upstreams[0].dial =
-        Dial { congestion: divided(), tuning: Some(Tuning::by(Some("eth1")).into()), ..Dial::default() };
+    plan.upstreams[0].dial = Dial {
+        congestion: divided(),
+        tuning: Some(Tuning::by(Some("eth1")).into()),
+        ..Dial::default()
+    };
     plan.tcp = vec![Arc::new(TcpPlan::new(0))];
     let upstream = &mut plan.upstreams[0];
-    (upstream.pool, upstream.pipeline, upstream.balance, upstream.echo) = (Pool::Tcp, PipelineMode::Off, balance, None);
+    (upstream.pool, upstream.pipeline, upstream.balance, upstream.echo) =
+        (Pool::Tcp, PipelineMode::Off, balance, None);
     // Enough for all, and none of it may remain taken.
     upstream.servers.iter_mut().for_each(|server| server.tcp_connections_max = Some(1_000));
     plan.shield = Some(ShieldPlan::new(vec![LimitPlan::new("open", Terms::Open(1_000))], 1024));
@@ -51,7 +63,9 @@ fn parties_understand_each_other_through_it() {
         let run = Run::new(scenario(seed, Kind::Hostile, Faults::harmless(seed)));
         run.finish_with(|book| {
             let lost = book.entries.values().find(|entry| entry.outcome != Outcome::Answered);
-            lost.map_or(Ok(()), |entry| Err(format!("a request was not answered: {:?}", entry.outcome)))
+            lost.map_or(Ok(()), |entry| {
+                Err(format!("a request was not answered: {:?}", entry.outcome))
+            })
         });
     });
 }

@@ -52,7 +52,8 @@ impl Journeys {
         if *destination != server {
             return Err(format!("{nonce} was for server {destination} and came to {server}"));
         }
-        let is_his = client.ip() == peer.ip() && (!self.keeps_ports || client.port() == peer.port());
+        let is_his =
+            client.ip() == peer.ip() && (!self.keeps_ports || client.port() == peer.port());
         if is_his { Ok(()) } else { Err(format!("{nonce} of {client} came from {peer}")) }
     }
 }
@@ -79,7 +80,8 @@ fn scenario(kind: Kind, seed: u64) -> Scenario {
     (scenario.manners.cookies, scenario.manners.keys) = (false, false);
     scenario.settings.faults.port_taken = *rng.pick(&[0, 300, 1000]);
     let plan = scenario.plan_mut();
-    plan.upstreams[0] = weir_proxy::plan::UpstreamPlan { name: "through".to_owned(), ..Default::default() };
+    plan.upstreams[0] =
+        weir_proxy::plan::UpstreamPlan { name: "through".to_owned(), ..Default::default() };
     lead(scenario, *rng.pick(&[Pool::Pinned, Pool::Pinned, Pool::PerRequest]))
 }
 
@@ -116,9 +118,12 @@ fn connections_arrive_where_their_clients_were_going() {
         let scenario = lead(scenario, Pool::Tcp);
         assert!(matches!(scenario.plan.listeners[0].serves, Serves::Tcp(0)));
         Run::new(scenario).finish_with(|book| {
-            let is_lost = |entry: &&Entry| kind == Kind::Hostile && entry.outcome != Outcome::Answered;
+            let is_lost =
+                |entry: &&Entry| kind == Kind::Hostile && entry.outcome != Outcome::Answered;
             let lost = book.entries.values().find(is_lost);
-            lost.map_or(Ok(()), |entry| Err(format!("a request was not answered: {:?}", entry.outcome)))
+            lost.map_or(Ok(()), |entry| {
+                Err(format!("a request was not answered: {:?}", entry.outcome))
+            })
         });
     });
 }

@@ -47,8 +47,9 @@ impl TunnelClient {
     fn ask(&mut self, net: &mut Net<'_>, conn: Conn, through: bool) {
         // Servers check for Via, which weir can't add within CONNECT.
         let via = if through { "Via: 1.1 weir\r\n" } else { "" };
-        let head =
-            format!("GET /ws HTTP/1.1\r\nHost: weir.test\r\n{via}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        let head = format!(
+            "GET /ws HTTP/1.1\r\nHost: weir.test\r\n{via}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        );
         self.send(net, conn, head.as_bytes());
         if !through {
             self.send(net, conn, &said(0, self.early));
@@ -73,7 +74,9 @@ impl TunnelClient {
         let expected = said(self.heard, self.heard + data.len());
         let back: Vec<u8> = expected.iter().map(|byte| byte.wrapping_add(1)).collect();
         if data != back {
-            self.book.borrow_mut().violation(format!("other bytes behind byte {} of a tunnel", self.heard));
+            self.book
+                .borrow_mut()
+                .violation(format!("other bytes behind byte {} of a tunnel", self.heard));
         }
         self.heard += data.len();
     }
@@ -85,7 +88,10 @@ impl TunnelClient {
         let book = &mut *self.book.borrow_mut();
         book.clients_done += 1;
         if self.strict && (self.heard != self.total || how != "end") {
-            book.violation(format!("a tunnel gave {} of {} B back, then {how}", self.heard, self.total));
+            book.violation(format!(
+                "a tunnel gave {} of {} B back, then {how}",
+                self.heard, self.total
+            ));
         }
     }
 
@@ -185,7 +191,8 @@ fn play(seed: u64, strict: bool) {
     let faults = if strict { Faults::harmless(seed) } else { Faults::random(seed) };
     scenario.settings = Settings::random(seed, faults);
     scenario.settings.window_bytes = 1 << rng.between(12, 18);
-    scenario.styles = scenario.styles.iter().map(|style| Style { echo: style.echo, ..Style::honest() }).collect();
+    scenario.styles =
+        scenario.styles.iter().map(|style| Style { echo: style.echo, ..Style::honest() }).collect();
     scenario.manners.abort = 0;
     scenario.manners.requests = 5;
     scenario.clients = rng.index(4);
@@ -198,7 +205,12 @@ fn play(seed: u64, strict: bool) {
 }
 
 /// Adds clients of tunnels; `through` chooses the CONNECT destination of each.
-pub fn add_tunnels(run: &Run, rng: &mut Rng, strict: bool, through: impl Fn(&mut Rng) -> Option<SocketAddr>) {
+pub fn add_tunnels(
+    run: &Run,
+    rng: &mut Rng,
+    strict: bool,
+    through: impl Fn(&mut Rng) -> Option<SocketAddr>,
+) {
     for _ in 0..1 + rng.index(5) {
         let shift = rng.below(8);
         let total = 2_000 + rng.index(300_000 >> shift);

@@ -89,14 +89,16 @@ impl Watch {
         self.none_left |= self.is_none_left(worker);
         let now = &self.last[worker];
         for (server, sight) in now.sights.iter().enumerate() {
-            let (trials, again) = before.sights.get(server).map_or((0, 0), |old| (old.trials, old.again));
+            let (trials, again) =
+                before.sights.get(server).map_or((0, 0), |old| (old.trials, old.again));
             self.trials[server] += sight.trials - trials;
             self.again += sight.again - again;
         }
         if before.sights.len() != now.sights.len() || before.rebirths != now.rebirths {
             return Ok(());
         }
-        let turn: Vec<Turn> = before.sights.into_iter().zip(now.sights.iter().cloned()).map(Turn::new).collect();
+        let turn: Vec<Turn> =
+            before.sights.into_iter().zip(now.sights.iter().cloned()).map(Turn::new).collect();
         let mailed = before.mail != now.mail;
         (0..turn.len()).try_for_each(|server| self.judge(server, &turn, mailed))
     }
@@ -105,7 +107,11 @@ impl Watch {
     /// workers, which may know less, have chosen as well.
     fn judge(&mut self, server: usize, turn: &[Turn], mailed: bool) -> Result<(), String> {
         let Turn { old, .. } = &turn[server];
-        let others = || turn.iter().enumerate().filter(|(other, turn)| *other != server && turn.takes_requests());
+        let others = || {
+            turn.iter()
+                .enumerate()
+                .filter(|(other, turn)| *other != server && turn.takes_requests())
+        };
         let keeps_sessions = old.draining && (self.sessions || self.pinned);
         let out = turn[server].is_out() && others().next().is_some() && !keeps_sessions;
         let primary = others().any(|(other, _)| !self.backups[other]);
@@ -119,13 +125,19 @@ impl Watch {
             take(&mut unexplained, &mut self.again);
         }
         let what = if out { "out" } else { "a backup" };
-        if unexplained == 0 { Ok(()) } else { Err(format!("server {server} is {what} and got {unexplained} requests")) }
+        if unexplained == 0 {
+            Ok(())
+        } else {
+            Err(format!("server {server} is {what} and got {unexplained} requests"))
+        }
     }
 
     /// Whether a worker has no server left: each is out, or not up at all.
     fn is_none_left(&self, worker: usize) -> bool {
         let mine = &self.last[worker].sights;
-        let up = |server: usize| self.last.iter().any(|last| last.sights.get(server).is_some_and(|one| one.ready > 0));
+        let up = |server: usize| {
+            self.last.iter().any(|last| last.sights.get(server).is_some_and(|one| one.ready > 0))
+        };
         let suspended = mine.iter().any(|sight| sight.suspended);
         let out = mine.iter().any(|sight| !sight.active);
         let gone = |(server, sight): (usize, &Sight)| !sight.active || self.killed && !up(server);
@@ -146,7 +158,10 @@ impl Turn {
 
     /// It could have had every request, from the beginning to the end.
     fn takes_requests(&self) -> bool {
-        self.old.active && self.new.active && self.old.ready > 0 && self.old.closes == self.new.closes
+        self.old.active
+            && self.new.active
+            && self.old.ready > 0
+            && self.old.closes == self.new.closes
     }
 
     /// It was out from the beginning to the end.

@@ -56,7 +56,11 @@ pub(super) fn metrics(text: &mut Exposition, all: &[ArmReport]) {
     };
     let help = "Ended connections of `tcp`, for each of several congestion controls.";
     counted("congestion_connections", help, |arm| arm.flows);
-    counted("congestion_sent_bytes", "Bytes that they sent, including bytes that they sent again.", |arm| arm.sent);
+    counted(
+        "congestion_sent_bytes",
+        "Bytes that they sent, including bytes that they sent again.",
+        |arm| arm.sent,
+    );
     counted("congestion_sent_again_bytes", "Bytes that they sent again.", |arm| arm.sent_again);
     text.family("congestion_duration_seconds", Type::Histogram, "Their durations.");
     rows().for_each(|(arm, labels)| histogram(text, labels, &arm.lasted));
@@ -81,8 +85,19 @@ mod tests {
             histogram.record(value);
             histogram.snapshot()
         };
-        let (lasted, rtt, min_rtt, rate) = (of(1_000_000), of(rtt_us), of(rtt_us / 2), of(2_500_000));
-        ArmReport { side, name: name.into(), flows: 1, sent: 1000, sent_again: 10, lasted, rtt, min_rtt, rate }
+        let (lasted, rtt, min_rtt, rate) =
+            (of(1_000_000), of(rtt_us), of(rtt_us / 2), of(2_500_000));
+        ArmReport {
+            side,
+            name: name.into(),
+            flows: 1,
+            sent: 1000,
+            sent_again: 10,
+            lasted,
+            rtt,
+            min_rtt,
+            rate,
+        }
     }
 
     #[test]
@@ -91,10 +106,19 @@ mod tests {
         one.merge(&report(Side::Client, "bbr", 40_000));
         let all = [one, report(Side::Server, "cubic", 1_000)];
         let rows = shown(&all);
-        assert_eq!((rows[0].side.as_str(), rows[0].name.as_str(), rows[0].connections), ("client", "bbr", 2));
-        assert_eq!((rows[0].bytes_sent, rows[0].bytes_sent_again, rows[1].bytes_sent), (2000, 20, 1000));
+        assert_eq!(
+            (rows[0].side.as_str(), rows[0].name.as_str(), rows[0].connections),
+            ("client", "bbr", 2)
+        );
+        assert_eq!(
+            (rows[0].bytes_sent, rows[0].bytes_sent_again, rows[1].bytes_sent),
+            (2000, 20, 1000)
+        );
         assert!(rows[0].rtt.p50_us.is_some_and(|us| us.abs_diff(40_000) < 2_000), "{rows:?}");
-        assert!(rows[0].rate_p50.is_some_and(|rate| rate.abs_diff(2_500_000) < 100_000), "{rows:?}");
+        assert!(
+            rows[0].rate_p50.is_some_and(|rate| rate.abs_diff(2_500_000) < 100_000),
+            "{rows:?}"
+        );
         let mut text = Exposition::new(Format::OpenMetrics);
         metrics(&mut text, &all);
         let text = text.finish();

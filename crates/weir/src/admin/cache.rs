@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use weir_cache::{By, Missed, NotKept, NotStored, Report, Served, SnapshotFigures, Store, Top, url_of};
+use weir_cache::{
+    By, Missed, NotKept, NotStored, Report, Served, SnapshotFigures, Store, Top, url_of,
+};
 use weir_proxy::observe::histogram::Snapshot;
 use weir_proxy::plan::Plan;
 
@@ -158,7 +160,8 @@ pub(crate) fn store(plan: &Plan) -> Option<&Arc<Store>> {
 /// Returns the figures of the store, if any, with the times of hits.
 pub(crate) fn figures(plan: &Plan, hits: &Snapshot) -> Option<CacheFigures> {
     let report = store(plan)?.report();
-    let gone = [("evicted", report.evicted), ("purged", report.purged), ("withdrawn", report.withdrawn)];
+    let gone =
+        [("evicted", report.evicted), ("purged", report.purged), ("withdrawn", report.withdrawn)];
     Some(CacheFigures {
         size_bytes: report.limit_bytes,
         bytes: report.live_bytes,
@@ -209,7 +212,13 @@ fn parts_of(key: &[u8]) -> (String, String) {
 pub(crate) fn missed(store: &Store, most: usize) -> Vec<MissedKey> {
     let row = |missed: Missed| {
         let (url, upstream) = parts_of(&missed.key);
-        MissedKey { url, upstream, misses: missed.misses, over: missed.over, why: missed.why.to_owned() }
+        MissedKey {
+            url,
+            upstream,
+            misses: missed.misses,
+            over: missed.over,
+            why: missed.why.to_owned(),
+        }
     };
     store.missed(most).into_iter().map(row).collect()
 }
@@ -226,11 +235,17 @@ pub(crate) fn top(store: &Store, by: By, most: usize) -> Vec<CachedKey> {
 /// Adds the families of metrics about it; none without a store.
 pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
     let Some(cache) = figures(plan, hits) else { return };
-    let mut counts = |name: &str, label: &'static str, help: &str, counts: &BTreeMap<String, u64>| {
-        text.family(name, Type::Counter, help);
-        counts.iter().for_each(|(word, count)| text.sample(&[(label, word)], count));
-    };
-    counts("cache_requests", "result", "Requests of routes with `cache`, by result.", &cache.requests);
+    let mut counts =
+        |name: &str, label: &'static str, help: &str, counts: &BTreeMap<String, u64>| {
+            text.family(name, Type::Counter, help);
+            counts.iter().for_each(|(word, count)| text.sample(&[(label, word)], count));
+        };
+    counts(
+        "cache_requests",
+        "result",
+        "Requests of routes with `cache`, by result.",
+        &cache.requests,
+    );
     counts(
         "cache_not_stored",
         "why",
@@ -246,7 +261,11 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
     let totals = [
         ("cache_stored", "Responses that were stored.", cache.stored),
         ("cache_served_bytes", "Bytes of bodies that came from the store.", cache.served_bytes),
-        ("cache_invalidations", "URLs that requests have changed and so invalidated.", cache.invalidations),
+        (
+            "cache_invalidations",
+            "URLs that requests have changed and so invalidated.",
+            cache.invalidations,
+        ),
         (
             "cache_withdrawals",
             "Connections that proved out of step, whose stored responses were withdrawn.",
@@ -261,14 +280,22 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
     text.family("cache_hit_duration_seconds", Type::Histogram, help);
     histogram(text, &[], hits);
     let gauges = [
-        ("cache_limit_bytes", "Limit of the bytes that are stored, sent or fetched: `size`.", cache.size_bytes),
+        (
+            "cache_limit_bytes",
+            "Limit of the bytes that are stored, sent or fetched: `size`.",
+            cache.size_bytes,
+        ),
         ("cache_live_bytes", "Bytes that are stored, sent or fetched.", cache.bytes),
         ("cache_fetch_bytes", "Bytes of responses being fetched.", cache.fetch_bytes),
         ("cache_stored_bytes", "Bytes of stored responses.", cache.stored_bytes),
         ("cache_keys", "Keys with responses.", cache.keys),
         ("cache_answers", "Stored responses.", cache.answers),
         ("cache_fetches", "Fetches for the store under way.", cache.fetches),
-        ("cache_purges", "Purges for which weir has not yet checked all stored responses.", cache.purges),
+        (
+            "cache_purges",
+            "Purges for which weir has not yet checked all stored responses.",
+            cache.purges,
+        ),
     ];
     for (name, help, value) in gauges {
         text.family(name, Type::Gauge, help);
@@ -283,7 +310,11 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
         ),
         ("cache_snapshot_bytes", "Bytes of the last snapshot.", snapshot.bytes),
         ("cache_snapshot_answers", "Responses in the last snapshot.", snapshot.answers),
-        ("cache_restored_answers", "Responses of a snapshot that were restored at the start.", snapshot.restored),
+        (
+            "cache_restored_answers",
+            "Responses of a snapshot that were restored at the start.",
+            snapshot.restored,
+        ),
     ];
     for (name, help, value) in gauges {
         text.family(name, Type::Gauge, help);
@@ -303,7 +334,8 @@ mod tests {
 
     #[test]
     fn counts_arrive_by_word() {
-        let mut cache = CachePlan { size_bytes: 1 << 20, object_bytes_max: 1 << 18, ..CachePlan::default() };
+        let mut cache =
+            CachePlan { size_bytes: 1 << 20, object_bytes_max: 1 << 18, ..CachePlan::default() };
         let hits = Histogram::default();
         hits.record_many(100, 3);
         let hits = hits.snapshot();
@@ -319,7 +351,10 @@ mod tests {
         kept.count_not_kept(NotKept::Purged);
         let figures = figures(&plan, &hits).expect("figures");
         assert_eq!((figures.hit_latency.count, figures.hit_latency.max_us), (3, Some(100)));
-        assert_eq!((figures.requests["hit"], figures.requests["miss"], figures.served_bytes), (2, 1, 15));
+        assert_eq!(
+            (figures.requests["hit"], figures.requests["miss"], figures.served_bytes),
+            (2, 1, 15)
+        );
         assert_eq!((figures.not_stored["body-too-large"], figures.not_stored["purged"]), (2, 1));
         assert_eq!((figures.size_bytes, figures.bytes, figures.answers), (1 << 20, 0, 0));
         let mut text = Exposition::new(Format::OpenMetrics);
@@ -339,6 +374,9 @@ mod tests {
         kept.count_miss(b"http://a.test/x\napp", "uri-miss");
         kept.note_answer(b"http://a.test/x\napp", Some("private"));
         let MissedKey { url, upstream, misses, over, why } = missed(kept, 10).remove(0);
-        assert_eq!((&*url, &*upstream, misses, over, &*why), ("http://a.test/x", "app", 1, 0, "private"));
+        assert_eq!(
+            (&*url, &*upstream, misses, over, &*why),
+            ("http://a.test/x", "app", 1, 0, "private")
+        );
     }
 }

@@ -11,11 +11,19 @@ const URL_BYTES_MAX: usize = 1 << 20;
 /// Why it cannot be stored.
 pub(crate) fn url(text: &str) -> Result<String, String> {
     let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) if ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) => {
+        Some((scheme, rest))
+            if ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) =>
+        {
             (scheme.to_ascii_lowercase(), rest)
         }
-        Some((scheme, _)) => return Err(format!("the cache stores no `{scheme}`: write http:// or https://")),
-        None => return Err(format!("`{text}` is not a whole URL: write it as https://example.org/page")),
+        Some((scheme, _)) => {
+            return Err(format!("the cache stores no `{scheme}`: write http:// or https://"));
+        }
+        None => {
+            return Err(format!(
+                "`{text}` is not a whole URL: write it as https://example.org/page"
+            ));
+        }
     };
     if text.len() > URL_BYTES_MAX {
         return Err("no URL is that long".to_owned());
@@ -43,7 +51,11 @@ pub(crate) fn url(text: &str) -> Result<String, String> {
 pub(crate) fn authority(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let is_one = !lower.contains('@') && lower.parse::<hyper::http::uri::Authority>().is_ok();
-    if is_one { Ok(lower) } else { Err(format!("`{text}` is not a host: write it as example.org or example.org:8080")) }
+    if is_one {
+        Ok(lower)
+    } else {
+        Err(format!("`{text}` is not a host: write it as example.org or example.org:8080"))
+    }
 }
 
 /// Parses a field of a request, as `Name: value`.
@@ -51,11 +63,16 @@ pub(crate) fn authority(text: &str) -> Result<String, String> {
 /// # Errors
 /// Why it is invalid.
 pub(crate) fn header(text: &str) -> Result<String, String> {
-    let (name, value) =
-        text.split_once(':').ok_or_else(|| format!("`{text}` is not a header: write it as 'Name: value'"))?;
+    let (name, value) = text
+        .split_once(':')
+        .ok_or_else(|| format!("`{text}` is not a header: write it as 'Name: value'"))?;
     let is_fine = hyper::header::HeaderName::from_bytes(name.as_bytes()).is_ok()
         && hyper::header::HeaderValue::from_str(value.trim()).is_ok();
-    if is_fine { Ok(format!("{name}: {}", value.trim())) } else { Err(format!("`{text}` is not allowed in a request")) }
+    if is_fine {
+        Ok(format!("{name}: {}", value.trim()))
+    } else {
+        Err(format!("`{text}` is not allowed in a request"))
+    }
 }
 
 /// Returns scheme, host and the rest of a URL that [`url`] returned.

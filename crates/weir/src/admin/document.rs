@@ -564,7 +564,10 @@ mod tests {
         let status = Status {
             workers: vec![Worker::default()],
             upstreams: vec![Upstream {
-                servers: vec![Server { last_problem: Some(Problem::default()), ..Server::default() }],
+                servers: vec![Server {
+                    last_problem: Some(Problem::default()),
+                    ..Server::default()
+                }],
                 ..Upstream::default()
             }],
             suspects: vec![Suspect::default()],
@@ -585,21 +588,31 @@ mod tests {
         };
         let mut found = BTreeSet::new();
         let left = serde_json::to_value(Left::default()).unwrap();
-        for document in [serde_json::to_value(status).unwrap(), serde_json::to_value(detail).unwrap(), left] {
+        for document in
+            [serde_json::to_value(status).unwrap(), serde_json::to_value(detail).unwrap(), left]
+        {
             fields(&document, &mut found);
         }
         found.retain(|name| !name.ends_with("xx"));
         assert!(found.len() > 60, "{found:?}");
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/status-document.md");
+        let path =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/status-document.md");
         let page = std::fs::read_to_string(path).unwrap();
-        let section = page.split("\n## ").find(|section| section.starts_with("The document")).unwrap();
-        let named: BTreeSet<String> = section.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let section =
+            page.split("\n## ").find(|section| section.starts_with("The document")).unwrap();
+        let named: BTreeSet<String> =
+            section.split('`').skip(1).step_by(2).map(str::to_owned).collect();
         let missing: Vec<_> = found.difference(&named).collect();
         assert!(missing.is_empty(), "docs/status-document.md does not name {missing:?}");
         // The other way round: names in the first column of a table.
         let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
-        for name in cells.flat_map(|cell| cell.split(['`', ',', ' '])).filter(|name| !name.is_empty()) {
-            assert!(found.contains(name), "docs/status-document.md names {name}, which does not exist");
+        for name in
+            cells.flat_map(|cell| cell.split(['`', ',', ' '])).filter(|name| !name.is_empty())
+        {
+            assert!(
+                found.contains(name),
+                "docs/status-document.md names {name}, which does not exist"
+            );
         }
     }
 }

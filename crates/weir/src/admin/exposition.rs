@@ -27,7 +27,9 @@ impl Format {
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
             let kind = parts.next().unwrap_or_default();
-            let quality = parts.find_map(|part| part.strip_prefix("q=")).map_or(1.0, |q| q.parse().unwrap_or(0.0));
+            let quality = parts
+                .find_map(|part| part.strip_prefix("q="))
+                .map_or(1.0, |q| q.parse().unwrap_or(0.0));
             match kind {
                 "application/openmetrics-text" => open = f64::max(open, quality),
                 "text/plain" => plain = f64::max(plain, quality),
@@ -113,7 +115,13 @@ impl Exposition {
 
     /// Adds a histogram to the present family: bounds with the count of values up to each,
     /// ascending, then all.
-    pub(crate) fn histogram(&mut self, labels: &[Label<'_>], buckets: &[(Seconds, u64)], count: u64, sum: Seconds) {
+    pub(crate) fn histogram(
+        &mut self,
+        labels: &[Label<'_>],
+        buckets: &[(Seconds, u64)],
+        count: u64,
+        sum: Seconds,
+    ) {
         let mut with_bound = labels.to_vec();
         let mut text = String::new();
         for (bound, count) in buckets {
@@ -121,7 +129,8 @@ impl Exposition {
             let _ = write!(text, "{bound}");
             with_bound.truncate(labels.len());
             // The label borrows the text for this line only.
-            let line: Vec<Label<'_>> = with_bound.iter().copied().chain([("le", text.as_str())]).collect();
+            let line: Vec<Label<'_>> =
+                with_bound.iter().copied().chain([("le", text.as_str())]).collect();
             self.line("_bucket", &line, count);
         }
         with_bound.push(("le", "+Inf"));
@@ -198,7 +207,12 @@ mod tests {
         text.family("client_sent_bytes", Type::Counter, "Bytes\\.");
         text.sample(&[], 7);
         text.family("duration_seconds", Type::Histogram, "Time.");
-        text.histogram(&[("server", "a")], &[(Seconds(64), 1), (Seconds(1 << 20), 2)], 3, Seconds(2_500_000));
+        text.histogram(
+            &[("server", "a")],
+            &[(Seconds(64), 1), (Seconds(1 << 20), 2)],
+            3,
+            Seconds(2_500_000),
+        );
         text.finish()
     }
 

@@ -113,7 +113,11 @@ mod tests {
             let mut totals = Totals::default();
             totals.add(&counters);
             // Seconds are not exact.
-            history.add(start + Duration::from_millis(500) * second as u32, &totals, histogram.snapshot());
+            history.add(
+                start + Duration::from_millis(500) * second as u32,
+                &totals,
+                histogram.snapshot(),
+            );
         }
         let samples = history.samples();
         assert_eq!((samples.len(), samples[0].number), (SAMPLES_MAX, 30));

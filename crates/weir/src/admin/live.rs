@@ -82,13 +82,17 @@ pub(crate) fn live(mut status: Status, reading: &Reading, samples: Vec<Sample>) 
     // An error in the configuration may quote it.
     status.reload.error = status.reload.error.map(|_| "`weir status` shows the reason".to_owned());
     let notices = overview::notices(&status).into_iter().map(|cell| cell.text).collect();
-    let servers = status.upstreams.iter().flat_map(|upstream| upstream.servers.iter().map(|of| (&upstream.name, of)));
+    let servers = status
+        .upstreams
+        .iter()
+        .flat_map(|upstream| upstream.servers.iter().map(|of| (&upstream.name, of)));
     // The same order: of upstreams, and of servers in them.
     let mut read: Vec<&ServerReading> = reading.servers.iter().collect();
     read.sort_by_key(|server| (server.upstream, server.index));
     let mut servers: Vec<_> = servers.zip(read).collect();
     servers.sort_by_key(|((_, server), _)| std::cmp::Reverse(server.sickness()));
-    let (servers_all, servers_usable) = (servers.len(), servers.iter().filter(|((_, of), _)| of.usable).count());
+    let (servers_all, servers_usable) =
+        (servers.len(), servers.iter().filter(|((_, of), _)| of.usable).count());
     let mut places = PIPES_MAX;
     let mut server = |((upstream, server), reading): ((&String, &Server), &ServerReading)| {
         let shown = live_server(upstream, server, reading, places.min(PIPES_OF_SERVER_MAX));
@@ -114,11 +118,18 @@ pub(crate) fn live(mut status: Status, reading: &Reading, samples: Vec<Sample>) 
     }
 }
 
-fn live_server(upstream: &str, server: &Server, reading: &ServerReading, pipes_max: usize) -> LiveServer {
-    let is_shown =
-        |connection: &ConnectionReport| !matches!(connection.state, ConnectionState::Spare | ConnectionState::Parked);
+fn live_server(
+    upstream: &str,
+    server: &Server,
+    reading: &ServerReading,
+    pipes_max: usize,
+) -> LiveServer {
+    let is_shown = |connection: &ConnectionReport| {
+        !matches!(connection.state, ConnectionState::Spare | ConnectionState::Parked)
+    };
     let all = reading.connections.iter().filter(|(_, connection)| is_shown(connection));
-    let pipes: Vec<Pipe> = all.clone().take(pipes_max).map(|(worker, connection)| pipe(*worker, connection)).collect();
+    let pipes: Vec<Pipe> =
+        all.clone().take(pipes_max).map(|(worker, connection)| pipe(*worker, connection)).collect();
     let window = &server.window;
     LiveServer {
         upstream: upstream.to_owned(),

@@ -62,7 +62,8 @@ pub(crate) fn metrics(
     bans(&mut text, facts);
     cache::metrics(&mut text, plan, &reading.hits);
     arms::metrics(&mut text, &arms::merged(reading));
-    let names: Vec<[Label<'_>; 2]> = reading.servers.iter().map(|server| labels(server, plan)).collect();
+    let names: Vec<[Label<'_>; 2]> =
+        reading.servers.iter().map(|server| labels(server, plan)).collect();
     servers_counted(&mut text, reading, &names);
     servers_now(&mut text, reading, &names, plan);
     text.finish()
@@ -71,7 +72,9 @@ pub(crate) fn metrics(
 fn process(text: &mut Exposition, reading: &Reading, plan: &Plan, facts: &Facts, uptime: Duration) {
     text.family("build", Type::Info, "Version of weir.");
     text.sample(&[("version", env!("CARGO_PKG_VERSION")), ("driver", &facts.driver)], 1);
-    let started = SystemTime::now().checked_sub(uptime).and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let started = SystemTime::now()
+        .checked_sub(uptime)
+        .and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     text.family("start_time_seconds", Type::Gauge, "When weir started, in seconds since 1970.");
     text.sample(&[], Seconds(started.map_or(0, micros)));
     text.family("uptime_seconds", Type::Gauge, "How long weir has been running.");
@@ -81,13 +84,21 @@ fn process(text: &mut Exposition, reading: &Reading, plan: &Plan, facts: &Facts,
 }
 
 fn reloads(text: &mut Exposition, reading: &Reading, told: &Told) {
-    text.family("config_generation", Type::Gauge, "Configurations that have been in force, including the current one.");
+    text.family(
+        "config_generation",
+        Type::Gauge,
+        "Configurations that have been in force, including the current one.",
+    );
     text.sample(&[], told.generation);
     let help = "Whether the last reload succeeded: 0 if the previous configuration remains in force. 1 before the first reload.";
     text.family("config_reload_success", Type::Gauge, help);
     text.sample(&[], u8::from(told.last.as_ref().is_none_or(|last| last.error.is_none())));
     if let Some(last) = &told.last {
-        text.family("config_reload_time_seconds", Type::Gauge, "When the last reload was, in seconds since 1970.");
+        text.family(
+            "config_reload_time_seconds",
+            Type::Gauge,
+            "When the last reload was, in seconds since 1970.",
+        );
         text.sample(&[], Seconds(last.at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros)));
     }
     let help = "Requests at servers that are no longer in the configuration, and tunnels to them.";
@@ -107,11 +118,16 @@ fn certificates(text: &mut Exposition, facts: &Facts) {
     if all.is_empty() {
         return;
     }
-    text.family("certificate_not_after_seconds", Type::Gauge, "When a certificate expires, in seconds since 1970.");
+    text.family(
+        "certificate_not_after_seconds",
+        Type::Gauge,
+        "When a certificate expires, in seconds since 1970.",
+    );
     for shown in &all {
         text.sample(&[("file", &shown.file)], shown.not_after);
     }
-    let help = "Whether the certificate in force is that of its file: 0 when the file could not be used.";
+    let help =
+        "Whether the certificate in force is that of its file: 0 when the file could not be used.";
     text.family("certificate_current", Type::Gauge, help);
     for shown in &all {
         text.sample(&[("file", &shown.file)], u8::from(shown.problem.is_none()));
@@ -130,7 +146,11 @@ fn names(text: &mut Exposition, facts: &Facts) {
     if all.is_empty() {
         return;
     }
-    text.family("name_addresses", Type::Gauge, "Addresses in use of a name that stands for servers.");
+    text.family(
+        "name_addresses",
+        Type::Gauge,
+        "Addresses in use of a name that stands for servers.",
+    );
     for shown in &all {
         text.sample(&[("name", &shown.name)], shown.addresses.len());
     }
@@ -183,12 +203,14 @@ fn clients(text: &mut Exposition, reading: &Reading) {
 }
 
 pub(super) fn histogram(text: &mut Exposition, labels: &[Label<'_>], snapshot: &Snapshot) {
-    let buckets: Vec<_> = BOUNDS.map(|power| (Seconds(1 << power), snapshot.count_up_to((1 << power) - 1))).collect();
+    let buckets: Vec<_> =
+        BOUNDS.map(|power| (Seconds(1 << power), snapshot.count_up_to((1 << power) - 1))).collect();
     text.histogram(labels, &buckets, snapshot.count(), Seconds(snapshot.sum_us()));
 }
 
 fn workers(text: &mut Exposition, reading: &Reading) {
-    let numbers: Vec<String> = (0..reading.workers.len()).map(|number| number.to_string()).collect();
+    let numbers: Vec<String> =
+        (0..reading.workers.len()).map(|number| number.to_string()).collect();
     let of = |counters: &Counters, name: &str| {
         let mut found = None;
         counters.each(|sample| found = found.or((sample.name == name).then_some(sample)));
@@ -212,11 +234,18 @@ fn workers(text: &mut Exposition, reading: &Reading) {
 /// Adds the reports of the workers.
 fn workers_now(text: &mut Exposition, reading: &Reading) {
     let numbered = reading.workers.iter().enumerate();
-    let told: Vec<_> = numbered.filter_map(|(at, worker)| Some((worker.report.as_deref()?, at.to_string()))).collect();
+    let told: Vec<_> = numbered
+        .filter_map(|(at, worker)| Some((worker.report.as_deref()?, at.to_string())))
+        .collect();
     let reports = || told.iter().map(|(report, number)| (*report, number.as_str()));
     text.family("worker_cpu_seconds", Type::Counter, "Processor time of the worker.");
-    reports().for_each(|(report, number)| text.sample(&[("worker", number)], Seconds(report.cpu_us)));
-    text.family("worker_accept_queue", Type::Gauge, "Connections that wait to be accepted by the worker.");
+    reports()
+        .for_each(|(report, number)| text.sample(&[("worker", number)], Seconds(report.cpu_us)));
+    text.family(
+        "worker_accept_queue",
+        Type::Gauge,
+        "Connections that wait to be accepted by the worker.",
+    );
     accept_queues(text, reports(), |queue| queue.waiting);
     text.family(
         "worker_accept_queue_limit",
@@ -225,11 +254,21 @@ fn workers_now(text: &mut Exposition, reading: &Reading) {
     );
     accept_queues(text, reports(), |queue| queue.limit);
     text.family("worker_driver", Type::Info, "I/O driver of the worker.");
-    reports().for_each(|(report, number)| text.sample(&[("worker", number), ("driver", report.driver)], 1));
+    reports().for_each(|(report, number)| {
+        text.sample(&[("worker", number), ("driver", report.driver)], 1)
+    });
     text.family("worker_syscalls", Type::Counter, "System calls of the worker's driver.");
-    reports().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.syscalls));
-    text.family("worker_buffer_waits", Type::Counter, "Times that a socket waited for a receive buffer.");
-    reports().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.starved));
+    reports().for_each(|(report, number)| {
+        text.sample(&[("worker", number)], report.driver_stats.syscalls)
+    });
+    text.family(
+        "worker_buffer_waits",
+        Type::Counter,
+        "Times that a socket waited for a receive buffer.",
+    );
+    reports().for_each(|(report, number)| {
+        text.sample(&[("worker", number)], report.driver_stats.starved)
+    });
 }
 
 fn accept_queues<'a>(
@@ -251,7 +290,10 @@ fn shield(text: &mut Exposition, plan: &Plan) {
     text.family("shield", Type::Counter, help);
     for limit in &shield.limits {
         for outcome in Outcome::ALL {
-            text.sample(&[("limit", &limit.name), ("outcome", outcome.word())], limit.tally.get(outcome));
+            text.sample(
+                &[("limit", &limit.name), ("outcome", outcome.word())],
+                limit.tally.get(outcome),
+            );
         }
     }
 }
@@ -274,12 +316,20 @@ fn bans(text: &mut Exposition, facts: &Facts) {
     text.sample(&[], u8::from(figures.file.is_some() && figures.problem.is_none()));
     text.family("bans_in_kernel", Type::Gauge, "Banned clients whose packets the kernel drops.");
     text.sample(&[], figures.kernel.bans.unwrap_or(0));
-    text.family("banned_packets_dropped", Type::Counter, "Packets of banned clients that the kernel has dropped.");
+    text.family(
+        "banned_packets_dropped",
+        Type::Counter,
+        "Packets of banned clients that the kernel has dropped.",
+    );
     text.sample(&[], figures.kernel.packets);
 }
 
 fn upstreams(text: &mut Exposition, reading: &Reading, plan: &Plan) {
-    text.family("upstream_usable_servers", Type::Gauge, "Servers of the upstream that can take requests.");
+    text.family(
+        "upstream_usable_servers",
+        Type::Gauge,
+        "Servers of the upstream that can take requests.",
+    );
     let all = plan.upstreams.iter().zip(reading.by_upstream(plan));
     for (upstream, servers) in all.filter(|(upstream, _)| !upstream.is_retired()) {
         let usable = servers.iter().filter(|server| server.is_usable()).count();
@@ -322,12 +372,18 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     text.family("server_state", Type::Gauge, "1 for the current state of the server.");
     for (server, [upstream, name]) in servers() {
         let (now, _) = state(server);
-        STATES.iter().for_each(|word| text.sample(&[*upstream, *name, ("state", word)], u8::from(*word == now)));
+        STATES.iter().for_each(|word| {
+            text.sample(&[*upstream, *name, ("state", word)], u8::from(*word == now))
+        });
     }
     text.family("server_connections", Type::Gauge, "Connections to the server by state.");
     for (server, [upstream, name]) in servers() {
         for state in ConnectionState::ALL {
-            let count = server.connections.iter().filter(|(_, connection)| connection.state == state).count();
+            let count = server
+                .connections
+                .iter()
+                .filter(|(_, connection)| connection.state == state)
+                .count();
             text.sample(&[*upstream, *name, ("state", state.word())], count);
         }
     }
@@ -339,15 +395,23 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
             }
         }
     };
-    let now = |of: fn(&Now) -> u32| move |server: &ServerReading| server.now.as_ref().map(|now| u64::from(of(now)));
-    each("server_up", "Whether requests can go to the server.", &|server| Some(u64::from(server.is_usable())));
-    each("server_weight", "Its configured weight.", &|server| Some(u64::from(server.plan(plan).1.weight)));
+    let now = |of: fn(&Now) -> u32| {
+        move |server: &ServerReading| server.now.as_ref().map(|now| u64::from(of(now)))
+    };
+    each("server_up", "Whether requests can go to the server.", &|server| {
+        Some(u64::from(server.is_usable()))
+    });
+    each("server_weight", "Its configured weight.", &|server| {
+        Some(u64::from(server.plan(plan).1.weight))
+    });
     each(
         "server_backup",
         "Whether the server gets requests only while no other server of its upstream can.",
         &|server| Some(u64::from(server.plan(plan).1.backup)),
     );
-    each("server_connections_up", "Established connections.", &|server| Some(u64::from(up(server))));
+    each("server_connections_up", "Established connections.", &|server| {
+        Some(u64::from(up(server)))
+    });
     each("server_connections_configured", "Connections that requests share, at most.", &|server| {
         Some(u64::from(server.plan(plan).1.connections))
     });
@@ -355,7 +419,9 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each("server_waiting", "Requests that wait for a connection.", &now(|now| now.waiting));
     each("server_depth", "Unanswered requests that a connection may have.", &now(|now| now.depth));
     let help = "Requests that the server gets at once, if weir has learned that more are worse.";
-    each("server_limit", help, &|server| server.now.as_ref()?.limit.map(|learned| learned.limit.into()));
+    each("server_limit", help, &|server| {
+        server.now.as_ref()?.limit.map(|learned| learned.limit.into())
+    });
     each("server_tunnels", "Connections joined with a client.", &now(|now| now.tunnels));
     each(
         "server_trusted",
@@ -382,7 +448,9 @@ fn servers_fresh(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 
         ("server_fresh_p99_seconds", "on a connection opened for it", |now| now.fresh_p99_us),
     ];
     for (name, on, of) in kinds {
-        let help = format!("From a request to the beginning of its response {on} lately, 99th percentile.");
+        let help = format!(
+            "From a request to the beginning of its response {on} lately, 99th percentile."
+        );
         text.family(name, Type::Gauge, &help);
         servers()
             .filter_map(|(now, labels)| Some((of(now)?, labels)))

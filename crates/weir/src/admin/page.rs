@@ -46,7 +46,15 @@ mod tests {
 
     #[test]
     fn it_needs_nothing_else() {
-        for word in ["http://", "https://", "src=", "@import", "url(\"", "import(", "<link rel=\"stylesheet"] {
+        for word in [
+            "http://",
+            "https://",
+            "src=",
+            "@import",
+            "url(\"",
+            "import(",
+            "<link rel=\"stylesheet",
+        ] {
             // The name space of SVG is a name, not an address.
             let page = PAGE.replace("http://www.w3.org/2000/svg", "");
             assert!(!page.contains(word), "{word}");
@@ -55,8 +63,15 @@ mod tests {
 
     #[test]
     fn it_takes_in_nothing_but_text() {
-        for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", " style="]
-        {
+        for word in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+            " style=",
+        ] {
             assert!(!PAGE.contains(word), "{word}");
         }
     }

@@ -89,7 +89,8 @@ pub(crate) fn bind(
 pub(crate) fn give(uid: u32, gid: u32) {
     let directory = Path::new(SYSTEM);
     let _ = DirBuilder::new().mode(0o700).create(directory);
-    let is_ours = |found: fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    let is_ours =
+        |found: fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
     if fs::symlink_metadata(directory).is_ok_and(is_ours) {
         // If this fails, making the socket reports why.
         let _ = std::os::unix::fs::lchown(directory, Some(uid), Some(gid));
@@ -100,22 +101,29 @@ pub(crate) fn give(uid: u32, gid: u32) {
 fn usable(directory: &Path) -> bool {
     // For this user only; an existing directory remains unchanged.
     let _ = DirBuilder::new().mode(0o700).create(directory);
-    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
+    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+        .is_ok()
 }
 
 fn bind_at(path: &Path) -> Result<(UnixListener, Place), Refused> {
     let refused = |error: io::Error| Refused(format!("{}: {error}", path.display()));
     let directory = path.parent().unwrap_or(Path::new("/"));
     let _lock = lock(directory).map_err(|error| {
-        let hint =
-            if error.kind() == ErrorKind::NotFound { "; create that directory, or name another place" } else { "" };
+        let hint = if error.kind() == ErrorKind::NotFound {
+            "; create that directory, or name another place"
+        } else {
+            ""
+        };
         Refused(format!("{}: {error}{hint}", directory.display()))
     })?;
     make_way(path)?;
     let listener = listen(path).map_err(refused)?;
     let place = Place::of(path).map_err(refused)?;
     if fs::symlink_metadata(path).map_err(refused)?.mode() & 0o177 != 0 {
-        return Err(Refused(format!("{}: this file system gives all users access to it", path.display())));
+        return Err(Refused(format!(
+            "{}: this file system gives all users access to it",
+            path.display()
+        )));
     }
     Ok((listener, place))
 }
@@ -129,7 +137,10 @@ fn lock(directory: &Path) -> io::Result<File> {
             Ok(()) => return Ok(file),
             Err(error) if error != rustix::io::Errno::WOULDBLOCK => return Err(error.into()),
             Err(_) if Instant::now() >= end => {
-                return Err(io::Error::new(ErrorKind::ResourceBusy, "another program keeps it locked"));
+                return Err(io::Error::new(
+                    ErrorKind::ResourceBusy,
+                    "another program keeps it locked",
+                ));
             }
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
@@ -143,7 +154,9 @@ fn make_way(path: &Path) -> Result<(), Refused> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Refused(format!("{name}: {error}"))),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(Refused(format!("{name} exists and is not a socket; name another place with --admin PATH")));
+            return Err(Refused(format!(
+                "{name} exists and is not a socket; name another place with --admin PATH"
+            )));
         }
         Ok(_) => {}
     }
@@ -160,9 +173,10 @@ fn make_way(path: &Path) -> Result<(), Refused> {
         Ok(stream) if is_ending(&stream) => {}
         Ok(stream) => {
             let peer = rustix::net::sockopt::socket_peercred(&stream);
-            return Err(living(
-                peer.map_or_else(|_| String::new(), |peer| format!(" (pid {})", peer.pid.as_raw_nonzero())),
-            ));
+            return Err(living(peer.map_or_else(
+                |_| String::new(),
+                |peer| format!(" (pid {})", peer.pid.as_raw_nonzero()),
+            )));
         }
         Err(error) => return Err(Refused(format!("{name}: {error}"))),
     }
@@ -226,7 +240,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _lock = self.path.parent().and_then(|directory| lock(directory).ok());
-        let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|found| Identity::of(&found) == self.identity);
+        let is_ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| Identity::of(&found) == self.identity);
         if is_ours {
             let _ = fs::remove_file(&self.path);
         }
@@ -247,7 +262,8 @@ mod tests {
 
     impl Directory {
         fn new(name: &str) -> Directory {
-            let path = std::env::temp_dir().join(format!("weir-place-{}-{name}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("weir-place-{}-{name}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
             Directory(path)
         }
@@ -271,7 +287,10 @@ mod tests {
     fn it_is_for_its_owner_and_goes_with_it() {
         let directory = Directory::new("owner");
         let (listener, place) = directory.bind().unwrap();
-        assert_eq!(fs::symlink_metadata(directory.socket()).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::symlink_metadata(directory.socket()).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         drop((listener, place));
         assert!(!directory.socket().exists());
     }

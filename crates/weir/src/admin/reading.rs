@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::observe::counters::Totals;
 use weir_proxy::observe::histogram::Snapshot;
-use weir_proxy::observe::report::{ClassReport, ConnectionReport, FreshReport, LearnedLimit, ServerReport, Sharing};
+use weir_proxy::observe::report::{
+    ClassReport, ConnectionReport, FreshReport, LearnedLimit, ServerReport, Sharing,
+};
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::upstream::server_state::State;
 use weir_proxy::upstream::trust::TrustState;
@@ -290,7 +292,18 @@ impl Reader {
         }
         let (draining, leaving_soon) = (self.handle.is_ending(), self.handle.is_leaving());
         let hits = of_hits(views);
-        Reading { at, draining, leaving_soon, totals, latency, hits, workers, servers, gone, lately }
+        Reading {
+            at,
+            draining,
+            leaving_soon,
+            totals,
+            latency,
+            hits,
+            workers,
+            servers,
+            gone,
+            lately,
+        }
     }
 
     fn server(
@@ -304,19 +317,23 @@ impl Reader {
         let (totals, latency) = of_server(self.handle.views(), at);
         let lately = self.servers[at].lately(now, Counts::of(&totals), &latency);
         let mut statuses = BTreeMap::new();
-        for (status, count) in
-            workers.iter().filter_map(|worker| worker.view.servers.get(at)).flat_map(|s| s.statuses.iter())
+        for (status, count) in workers
+            .iter()
+            .filter_map(|worker| worker.view.servers.get(at))
+            .flat_map(|s| s.statuses.iter())
         {
             *statuses.entry(status).or_insert(0) += count;
         }
         let told = |worker: &WorkerReading| Some(Arc::clone(worker.report.as_ref()?));
         let (mut connections, mut classes) = (Vec::new(), Vec::new());
         let mut merged: Option<Now> = None;
-        for (number, report) in workers.iter().enumerate().filter_map(|(number, worker)| Some((number, told(worker)?)))
+        for (number, report) in
+            workers.iter().enumerate().filter_map(|(number, worker)| Some((number, told(worker)?)))
         {
             let Some(report) = report.machines.servers.get(at) else { continue };
             report.classes.iter().for_each(|class| merge_class(&mut classes, class));
-            connections.extend(report.connections.iter().map(|connection| (number, connection.clone())));
+            connections
+                .extend(report.connections.iter().map(|connection| (number, connection.clone())));
             match &mut merged {
                 None => merged = Some(Now::of(report)),
                 Some(merged) => merged.merge(&Now::of(report)),
@@ -448,7 +465,13 @@ impl Now {
 impl FreshNow {
     fn of(report: FreshReport) -> FreshNow {
         let FreshReport { in_force, connections, kept_p99_us, fresh_p99_us } = report;
-        FreshNow { workers: 1, in_force: u32::from(in_force), connections, kept_p99_us, fresh_p99_us }
+        FreshNow {
+            workers: 1,
+            in_force: u32::from(in_force),
+            connections,
+            kept_p99_us,
+            fresh_p99_us,
+        }
     }
 
     fn merged(self, other: FreshNow) -> FreshNow {
@@ -557,14 +580,23 @@ mod tests {
             Sharing::Slower,
             Sharing::Overtaken { answers: 256 },
         ];
-        for (one, other) in (0..all.len()).flat_map(|one| (0..all.len()).map(move |other| (one, other))) {
+        for (one, other) in
+            (0..all.len()).flat_map(|one| (0..all.len()).map(move |other| (one, other)))
+        {
             let mut classes = Vec::new();
             for (sharing, time_us) in [(all[one], 200), (all[other], 100)] {
-                merge_class(&mut classes, &ClassReport { shape: "GET /".to_owned(), time_us, sharing });
+                merge_class(
+                    &mut classes,
+                    &ClassReport { shape: "GET /".to_owned(), time_us, sharing },
+                );
             }
             assert_eq!(
                 classes,
-                [ClassReport { shape: "GET /".to_owned(), time_us: 200, sharing: all[one.max(other)] }]
+                [ClassReport {
+                    shape: "GET /".to_owned(),
+                    time_us: 200,
+                    sharing: all[one.max(other)]
+                }]
             );
         }
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
@@ -89,7 +89,13 @@ fn refusal(status: StatusCode, word: &'static str, message: impl Into<String>) -
 impl Routes {
     /// For workers that have just started.
     pub(crate) fn new(reader: Reader, facts: Facts, desk: Desk, started: Instant) -> Rc<Routes> {
-        Rc::new(Routes { reader: RefCell::new(reader), facts, desk, started, live: RefCell::default() })
+        Rc::new(Routes {
+            reader: RefCell::new(reader),
+            facts,
+            desk,
+            started,
+            live: RefCell::default(),
+        })
     }
 
     /// Records the past.
@@ -111,7 +117,8 @@ impl Routes {
 
     /// Responds to a request.
     pub(crate) fn respond(&self, door: Door, request: &Request<Incoming>) -> Answer {
-        let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let accept =
+            request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let admitted = self.admit(door, request.uri(), request.headers());
         admitted
             .and_then(|()| self.answer(door, request.method(), request.uri(), accept))
@@ -124,7 +131,8 @@ impl Routes {
         if door == Door::Admin {
             return Ok(());
         }
-        let meant = if FOR_PROGRAMS.contains(&uri.path()) { Meant::Program } else { Meant::Browser };
+        let meant =
+            if FOR_PROGRAMS.contains(&uri.path()) { Meant::Program } else { Meant::Browser };
         let (reader, machine) = (self.reader(), weir_io::host_name());
         let known = Known { hosts: &reader.plan().metrics_hosts, machine: &machine };
         match strangers::refused(meant, uri, headers, known) {
@@ -144,20 +152,28 @@ impl Routes {
             (_, ["healthz"]) => read(method, || Ok(text(StatusCode::OK, "ok\n".to_owned()))),
             (_, ["readyz"]) => read(method, || Ok(self.ready(door))),
             (Door::Admin, ["v1", "status"]) => read(method, || Ok(self.status())),
-            (Door::Admin, ["v1", "servers", upstream, server]) => read(method, || self.server(upstream, server)),
-            (Door::Admin, ["v1", "servers", upstream, server, "left"]) => read(method, || self.left(upstream, server)),
+            (Door::Admin, ["v1", "servers", upstream, server]) => {
+                read(method, || self.server(upstream, server))
+            }
+            (Door::Admin, ["v1", "servers", upstream, server, "left"]) => {
+                read(method, || self.left(upstream, server))
+            }
             (Door::Admin, ["v1", "servers", upstream, server, "add"]) => {
                 post(method, || self.add(upstream, server, uri.query().unwrap_or_default()))
             }
             (Door::Admin, ["v1", "servers", upstream, server, "remove"]) => post(method, || {
-                self.job(Job::Remove { upstream: (*upstream).to_owned(), server: (*server).to_owned() })
+                self.job(Job::Remove {
+                    upstream: (*upstream).to_owned(),
+                    server: (*server).to_owned(),
+                })
             }),
             (Door::Admin, ["v1", "servers", upstream, server, order]) => match command(order) {
                 Some(_) if method != Method::POST => Err(wrong_method("POST")),
                 Some(command) => self.order(upstream, server, command),
                 None => {
-                    let message =
-                        format!("unknown command `{order}`: a server can drain, disable, enable, clear, add or remove");
+                    let message = format!(
+                        "unknown command `{order}`: a server can drain, disable, enable, clear, add or remove"
+                    );
                     Err(refusal(StatusCode::NOT_FOUND, "unknown-order", message))
                 }
             },
@@ -170,9 +186,15 @@ impl Routes {
             (Door::Admin, ["v1", "bans", whom, "add"]) => {
                 post(method, || self.ban(whom, uri.query().unwrap_or_default()))
             }
-            (Door::Admin, ["v1", "bans", whom, "remove"]) => post(method, || self.unban(Some(whom))),
-            (Door::Admin, ["v1", "shield"]) => read(method, || self.shield(uri.query().unwrap_or_default())),
-            (Door::Admin, ["v1", "cache", below @ ..]) => self.cache(method, below, uri.query().unwrap_or_default()),
+            (Door::Admin, ["v1", "bans", whom, "remove"]) => {
+                post(method, || self.unban(Some(whom)))
+            }
+            (Door::Admin, ["v1", "shield"]) => {
+                read(method, || self.shield(uri.query().unwrap_or_default()))
+            }
+            (Door::Admin, ["v1", "cache", below @ ..]) => {
+                self.cache(method, below, uri.query().unwrap_or_default())
+            }
             (Door::Admin, ["v1", "reload"]) => post(method, || self.job(Job::Reload)),
             (Door::Admin, ["v1", "upgrade"]) => post(method, || self.job(Job::Upgrade)),
             (Door::Admin, ["v1", "reload", "dry-run"]) => post(method, || self.job(Job::DryRun)),
@@ -196,7 +218,14 @@ impl Routes {
         let reading = self.reading(door);
         let format = Format::accepted(accept);
         let told = self.desk.told();
-        let body = metrics(&reading, self.reader.borrow().plan(), &self.facts, &told, self.started.elapsed(), format);
+        let body = metrics(
+            &reading,
+            self.reader.borrow().plan(),
+            &self.facts,
+            &told,
+            self.started.elapsed(),
+            format,
+        );
         answer(StatusCode::OK, format.content_type(), body)
     }
 
@@ -204,9 +233,10 @@ impl Routes {
         let unready = self.reading(door).unready(self.reader.borrow().plan());
         match unready {
             None => text(StatusCode::OK, "ready\n".to_owned()),
-            Some((word, what)) => {
-                text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", format!("{word} {what}").trim_end()))
-            }
+            Some((word, what)) => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{}\n", format!("{word} {what}").trim_end()),
+            ),
         }
     }
 
@@ -224,7 +254,8 @@ impl Routes {
         let body = kept.map_or_else(
             || {
                 let reading = self.reading(Door::Metrics);
-                let shown = live(self.status_of(&reading), &reading, self.reader.borrow().samples());
+                let shown =
+                    live(self.status_of(&reading), &reading, self.reader.borrow().samples());
                 let body = Bytes::from(line(&shown));
                 *self.live.borrow_mut() = Some((Instant::now(), body.clone()));
                 body
@@ -238,16 +269,20 @@ impl Routes {
         let slot = self.find(upstream, server)?;
         let reading = self.reading(Door::Admin);
         let found = reading.servers.iter().find(|server| server.slot == slot);
-        let gone = || refusal(StatusCode::NOT_FOUND, "unknown-server", "the configuration has just lost it");
-        Ok(json(StatusCode::OK, &server_status(found.ok_or_else(gone)?, self.reader.borrow().plan())))
+        let gone = || {
+            refusal(StatusCode::NOT_FOUND, "unknown-server", "the configuration has just lost it")
+        };
+        Ok(json(
+            StatusCode::OK,
+            &server_status(found.ok_or_else(gone)?, self.reader.borrow().plan()),
+        ))
     }
 
     /// Puts a job on the desk, and responds with its number.
     fn job(&self, job: Job) -> Outcome {
-        let number = self
-            .desk
-            .ask(job)
-            .map_err(|unwanted| refusal(StatusCode::SERVICE_UNAVAILABLE, unwanted.word(), unwanted.to_string()))?;
+        let number = self.desk.ask(job).map_err(|unwanted| {
+            refusal(StatusCode::SERVICE_UNAVAILABLE, unwanted.word(), unwanted.to_string())
+        })?;
         Ok(json(StatusCode::OK, &JobStatus { version: VERSION, number, ..JobStatus::default() }))
     }
 
@@ -259,7 +294,9 @@ impl Routes {
             reload::Answer::Done(reload::Outcome { code, text }) => {
                 Ok(json(StatusCode::OK, &JobStatus { done: true, code, text, ..status }))
             }
-            reload::Answer::Unknown => Err(refusal(StatusCode::NOT_FOUND, "unknown-job", "unknown job")),
+            reload::Answer::Unknown => {
+                Err(refusal(StatusCode::NOT_FOUND, "unknown-job", "unknown job"))
+            }
         }
     }
 
@@ -280,14 +317,25 @@ impl Routes {
     /// count.
     fn bans(&self, of: Option<IpAddr>) -> Answer {
         let bans = self.facts.bans.list(of, of.is_some());
-        json(StatusCode::OK, &BanList { version: VERSION, bans: bans.iter().map(ban).collect(), never: None })
+        json(
+            StatusCode::OK,
+            &BanList { version: VERSION, bans: bans.iter().map(ban).collect(), never: None },
+        )
     }
 
     fn ban_of(&self, whom: &str) -> Outcome {
         let address: IpAddr = whom.parse().map_err(|_| no_address(whom))?;
         let bans = self.facts.bans.list(Some(address), true);
-        let never = self.facts.bans.block(whom).and_then(|block| self.facts.bans.why_spared(block)).map(str::to_owned);
-        Ok(json(StatusCode::OK, &BanList { version: VERSION, bans: bans.iter().map(ban).collect(), never }))
+        let never = self
+            .facts
+            .bans
+            .block(whom)
+            .and_then(|block| self.facts.bans.why_spared(block))
+            .map(str::to_owned);
+        Ok(json(
+            StatusCode::OK,
+            &BanList { version: VERSION, bans: bans.iter().map(ban).collect(), never },
+        ))
     }
 
     fn ban(&self, whom: &str, query: &str) -> Outcome {
@@ -296,7 +344,9 @@ impl Routes {
         let (mut for_s, mut reason, mut mine, mut insists) = (None, String::new(), None, false);
         for (name, value) in options(query).ok_or_else(|| bad("cannot parse the query"))? {
             match &name[..] {
-                "for" => for_s = value.parse().ok().filter(|seconds| (1..=BAN_S_MAX).contains(seconds)),
+                "for" => {
+                    for_s = value.parse().ok().filter(|seconds| (1..=BAN_S_MAX).contains(seconds))
+                }
                 "reason" => reason = value,
                 "mine" => mine = value.parse().ok(),
                 "force" => insists = value == "on",
@@ -307,23 +357,32 @@ impl Routes {
                 }
             }
         }
-        let for_s = for_s.ok_or_else(|| bad("`for` is missing: a number of seconds, up to ten years"))?;
+        let for_s =
+            for_s.ok_or_else(|| bad("`for` is missing: a number of seconds, up to ten years"))?;
         let added = self.facts.bans.add(block, for_s, &reason, mine, insists).map_err(|NeverBanned(why)| {
             let message =
                 format!("{block} is not banned: it contains an address that is {why}; --force bans it anyway");
             refusal(StatusCode::CONFLICT, "never-banned", message)
         })?;
-        Ok(json(StatusCode::OK, &BanList { version: VERSION, bans: vec![ban(&added)], never: None }))
+        Ok(json(
+            StatusCode::OK,
+            &BanList { version: VERSION, bans: vec![ban(&added)], never: None },
+        ))
     }
 
     fn unban(&self, whom: Option<&str>) -> Outcome {
-        let of = whom.map(|whom| self.facts.bans.block(whom).ok_or_else(|| no_address(whom))).transpose()?;
+        let of = whom
+            .map(|whom| self.facts.bans.block(whom).ok_or_else(|| no_address(whom)))
+            .transpose()?;
         let freed = self.facts.bans.remove(of);
         if let (Some(of), true) = (of, freed.is_empty()) {
             let message = format!("no bans within {of}; `weir ban list` shows all bans");
             return Err(refusal(StatusCode::NOT_FOUND, "not-banned", message));
         }
-        let bans = freed.iter().map(|block| Ban { network: block.to_string(), ..Ban::default() }).collect();
+        let bans = freed
+            .iter()
+            .map(|block| Ban { network: block.to_string(), ..Ban::default() })
+            .collect();
         Ok(json(StatusCode::OK, &BanList { version: VERSION, bans, never: None }))
     }
 
@@ -347,17 +406,23 @@ impl Routes {
             let message = "the configuration has no `shield`, so it has no limits";
             return Err(refusal(StatusCode::NOT_FOUND, "no-shield", message));
         };
-        if let Some(name) = limit.as_ref().filter(|name| !shield.limits.iter().any(|limit| *limit.name == ***name)) {
+        if let Some(name) =
+            limit.as_ref().filter(|name| !shield.limits.iter().any(|limit| *limit.name == ***name))
+        {
             let message = meant("limit", name, shield.limits.iter().map(|limit| &*limit.name));
             return Err(refusal(StatusCode::NOT_FOUND, "unknown-limit", message));
         }
-        Ok(json(StatusCode::OK, &super::status::shield(plan, shield, &self.facts, limit.as_deref(), most)))
+        Ok(json(
+            StatusCode::OK,
+            &super::status::shield(plan, shield, &self.facts, limit.as_deref(), most),
+        ))
     }
 
     fn add(&self, upstream: &str, server: &str, query: &str) -> Outcome {
         let added = options(query).ok_or_else(|| "cannot parse the query".to_owned());
         let added = added.and_then(|options| Added::read(server, &options));
-        let added = added.map_err(|message| refusal(StatusCode::BAD_REQUEST, "bad-server", message))?;
+        let added =
+            added.map_err(|message| refusal(StatusCode::BAD_REQUEST, "bad-server", message))?;
         self.job(Job::Add { upstream: upstream.to_owned(), server: Box::new(added) })
     }
 
@@ -368,16 +433,26 @@ impl Routes {
         let plan = reader.plan();
         let all = || plan.upstreams.iter().filter(|plan| plan.written_name() == upstream);
         if all().next().is_none() {
-            let others = plan.upstreams.iter().filter(|plan| !plan.is_retired() && plan.name == plan.written_name());
+            let others = plan
+                .upstreams
+                .iter()
+                .filter(|plan| !plan.is_retired() && plan.name == plan.written_name());
             let message = meant("upstream", upstream, others.map(|plan| plan.name.as_str()));
             return Err(refusal(StatusCode::NOT_FOUND, "unknown-upstream", message));
         }
-        if all().filter(|plan| !plan.is_retired()).any(|plan| plan.present().any(|one| one.name == server)) {
-            let message =
-                format!("server `{server}` serves in upstream `{upstream}`: it was not removed, or was added again");
+        if all()
+            .filter(|plan| !plan.is_retired())
+            .any(|plan| plan.present().any(|one| one.name == server))
+        {
+            let message = format!(
+                "server `{server}` serves in upstream `{upstream}`: it was not removed, or was added again"
+            );
             return Err(refusal(StatusCode::CONFLICT, "still-there", message));
         }
-        Ok(json(StatusCode::OK, &Left { version: VERSION, left: reading.leaving_of(upstream, server, plan) }))
+        Ok(json(
+            StatusCode::OK,
+            &Left { version: VERSION, left: reading.leaving_of(upstream, server, plan) },
+        ))
     }
 
     /// Gives the workers an order, and responds with the state of the server after it.
@@ -428,7 +503,8 @@ fn ban(shown: &Shown) -> Ban {
 }
 
 fn no_address(whom: &str) -> Refusal {
-    let message = format!("`{whom}` is neither an address nor a range such as 192.0.2.0/24 or 2001:db8::/48");
+    let message =
+        format!("`{whom}` is neither an address nor a range such as 192.0.2.0/24 or 2001:db8::/48");
     refusal(StatusCode::BAD_REQUEST, "bad-address", message)
 }
 
@@ -448,7 +524,11 @@ fn plain(part: &str) -> Option<String> {
 }
 
 fn read(method: &Method, answer: impl FnOnce() -> Outcome) -> Outcome {
-    if method == Method::GET || method == Method::HEAD { answer() } else { Err(wrong_method("GET")) }
+    if method == Method::GET || method == Method::HEAD {
+        answer()
+    } else {
+        Err(wrong_method("GET"))
+    }
 }
 
 fn post(method: &Method, answer: impl FnOnce() -> Outcome) -> Outcome {
@@ -476,7 +556,8 @@ fn known(door: Door) -> &'static str {
 impl Refusal {
     fn answer(self) -> Answer {
         let allowed = (self.status == StatusCode::METHOD_NOT_ALLOWED).then(|| self.message.clone());
-        let message = if let Some(method) = &allowed { format!("use {method} here") } else { self.message };
+        let message =
+            if let Some(method) = &allowed { format!("use {method} here") } else { self.message };
         let mut answer = json(self.status, &Error { error: self.word.to_owned(), message });
         if let Some(value) = allowed.and_then(|method| method.parse().ok()) {
             answer.headers_mut().insert(ALLOW, value);
@@ -503,7 +584,8 @@ fn text(status: StatusCode, body: String) -> Answer {
 
 fn live_page() -> Answer {
     let mut answer = answer(StatusCode::OK, "text/html; charset=utf-8", page::PAGE);
-    let fields: [(HeaderName, &str); 2] = [(CONTENT_SECURITY_POLICY, page::policy()), (REFERRER_POLICY, "no-referrer")];
+    let fields: [(HeaderName, &str); 2] =
+        [(CONTENT_SECURITY_POLICY, page::policy()), (REFERRER_POLICY, "no-referrer")];
     for (name, value) in fields {
         answer.headers_mut().extend(HeaderValue::from_str(value).map(|value| (name, value)));
     }

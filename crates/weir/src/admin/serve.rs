@@ -152,7 +152,8 @@ async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     respond: &dyn Fn(&Request<Incoming>) -> Answer,
 ) -> hyper::Result<()> {
-    let service = service_fn(|request| async move { Ok::<Response<Body>, Infallible>(respond(&request)) });
+    let service =
+        service_fn(|request| async move { Ok::<Response<Body>, Infallible>(respond(&request)) });
     http1::Builder::new()
         .keep_alive(false)
         .half_close(true)
@@ -192,7 +193,11 @@ mod tests {
             (&[(1, false), (1, false), (1, false)], 1),
         ] {
             let mut guests = guests(all);
-            assert_eq!(guests.take_surplus(all.len()).map(|guest| guest.number), Some(goes), "{all:?}");
+            assert_eq!(
+                guests.take_surplus(all.len()).map(|guest| guest.number),
+                Some(goes),
+                "{all:?}"
+            );
             assert!(guests.all.len() == all.len() - 1 && guests.take_surplus(all.len()).is_none());
         }
     }

@@ -15,9 +15,9 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Accepting, Bans, Certificate, Class, Clients, ConcurrencyLimit, Connections, Fresh, Io, Latency, Limit, Name,
-    Problem, Reload, Row, Server, ServerFile, ServerStatus, Shield, ShieldClient, Status, Suspect, TlsFile, Upstream,
-    VERSION, Window, Worker,
+    Accepting, Bans, Certificate, Class, Clients, ConcurrencyLimit, Connections, Fresh, Io,
+    Latency, Limit, Name, Problem, Reload, Row, Server, ServerFile, ServerStatus, Shield,
+    ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
 };
 use crate::bans::{self, Figures, wall_us};
 use crate::certificates::{Board, FileShown, Shown};
@@ -62,19 +62,33 @@ pub(crate) struct Facts {
 impl Facts {
     /// For workers that run, before any listener is bound.
     pub(crate) fn of(probe: &weir_io::Probe) -> Facts {
-        Facts { driver: probe.driver.word().to_owned(), driver_reason: probe.reason.clone(), ..Facts::default() }
+        Facts {
+            driver: probe.driver.word().to_owned(),
+            driver_reason: probe.reason.clone(),
+            ..Facts::default()
+        }
     }
 }
 
 /// Returns the whole status.
-pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told, uptime: Duration) -> Status {
+pub(crate) fn status(
+    reading: &Reading,
+    plan: &Plan,
+    facts: &Facts,
+    told: &Told,
+    uptime: Duration,
+) -> Status {
     let unready = reading.unready(plan);
     let of_upstreams = reading.by_upstream(plan);
-    let upstream = |(plan, readings): (&weir_proxy::plan::UpstreamPlan, &Vec<&ServerReading>)| Upstream {
-        name: plan.name.clone(),
-        usable: readings.iter().any(|server| server.is_usable()),
-        servers: readings.iter().map(|reading| server(reading, &plan.servers[reading.index])).collect(),
-    };
+    let upstream =
+        |(plan, readings): (&weir_proxy::plan::UpstreamPlan, &Vec<&ServerReading>)| Upstream {
+            name: plan.name.clone(),
+            usable: readings.iter().any(|server| server.is_usable()),
+            servers: readings
+                .iter()
+                .map(|reading| server(reading, &plan.servers[reading.index]))
+                .collect(),
+        };
     Status {
         version: VERSION,
         weir: env!("CARGO_PKG_VERSION").to_owned(),
@@ -132,7 +146,13 @@ fn overall(reading: &Reading) -> &'static str {
 }
 
 /// Returns what limits do, and the use of them by clients.
-pub(crate) fn shield(plan: &Plan, shield: &ShieldPlan, facts: &Facts, limit: Option<&str>, most: usize) -> Shield {
+pub(crate) fn shield(
+    plan: &Plan,
+    shield: &ShieldPlan,
+    facts: &Facts,
+    limit: Option<&str>,
+    most: usize,
+) -> Shield {
     let now_us = wall_us().saturating_add_signed(weir_worker::wall_offset_us().saturating_neg());
     let Survey { accounts, used, top } = survey(shield, limit, most, now_us);
     let client = |one: Standing| ShieldClient {
@@ -189,7 +209,8 @@ pub(crate) fn seconds_of(at: SystemTime) -> f64 {
 }
 
 fn certificates(facts: &Facts) -> Vec<Certificate> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let certificate = |shown: Shown| Certificate {
         file: shown.file,
         names: shown.names,
@@ -222,7 +243,11 @@ pub(crate) fn server_status(reading: &ServerReading, plan: &Plan) -> ServerStatu
         server: self::server(reading, server),
         statuses: reading.statuses.clone(),
         classes: reading.classes.iter().map(class).collect(),
-        rows: reading.connections.iter().map(|(worker, connection)| row(*worker, connection)).collect(),
+        rows: reading
+            .connections
+            .iter()
+            .map(|(worker, connection)| row(*worker, connection))
+            .collect(),
     }
 }
 
@@ -252,7 +277,8 @@ fn reports(reading: &Reading) -> impl Iterator<Item = &WorkerReport> {
 fn suspects(reading: &Reading, plan: &Plan) -> Vec<Suspect> {
     let mut all: BTreeMap<_, Suspect> = BTreeMap::new();
     for known in reports(reading).flat_map(|report| &report.machines.suspects) {
-        let upstream = plan.upstreams.get(usize::from(known.upstream)).map_or("", |plan| &plan.name);
+        let upstream =
+            plan.upstreams.get(usize::from(known.upstream)).map_or("", |plan| &plan.name);
         let key = (known.upstream, &known.method, &known.host, &known.path);
         let suspect = all.entry(key).or_default();
         if (known.left_us, u32::from(known.deaths)) >= (suspect.left_us, suspect.deaths) {
@@ -271,7 +297,10 @@ fn suspects(reading: &Reading, plan: &Plan) -> Vec<Suspect> {
 }
 
 fn limits(plan: &Plan) -> Vec<Limit> {
-    let all = plan.shield.iter().flat_map(|shield| shield.limits.iter().map(move |limit| (shield, limit)));
+    let all = plan
+        .shield
+        .iter()
+        .flat_map(|shield| shield.limits.iter().map(move |limit| (shield, limit)));
     let shown = all.map(|(shield, limit)| Limit {
         name: limit.name.to_string(),
         count: limit.terms.word().to_owned(),
@@ -301,7 +330,8 @@ fn worker((number, reading): (usize, &WorkerReading)) -> Worker {
         driver: report.map(|report| report.driver.to_owned()),
         clients: report.map(|report| report.machines.clients),
         cpu_us: report.map(|report| report.cpu_us),
-        accept_queue: report.map(|report| report.accept_queues.iter().map(|(_, queue)| queue.waiting).sum()),
+        accept_queue: report
+            .map(|report| report.accept_queues.iter().map(|(_, queue)| queue.waiting).sum()),
         turns: counters.turns.get(),
         mail_delayed: counters.mail_delayed.get(),
         given: counters.connections_given.get(),
@@ -368,7 +398,8 @@ pub(crate) fn up(reading: &ServerReading) -> u32 {
     match (&reading.now, reading.connections.is_empty()) {
         // Connections of single clients have no rows.
         (Some(now), true) => now.ready,
-        _ => reading.connections.iter().filter(|(_, connection)| connection.state.is_up()).count() as u32,
+        _ => reading.connections.iter().filter(|(_, connection)| connection.state.is_up()).count()
+            as u32,
     }
 }
 
@@ -421,7 +452,11 @@ fn window(lately: &Lately) -> Window {
     let answers: u64 = lately.counts.answers.iter().sum();
     Window {
         seconds,
-        requests_per_second: if seconds > 0.0 { thousandths(answers as f64 / seconds) } else { 0.0 },
+        requests_per_second: if seconds > 0.0 {
+            thousandths(answers as f64 / seconds)
+        } else {
+            0.0
+        },
         requests_per_second_now: thousandths(lately.answers_per_second),
         answers: lately.counts.answers.into(),
         retries: lately.counts.retries,

@@ -36,17 +36,28 @@ pub(super) struct Known<'a> {
 }
 
 /// Returns why a request is rejected; None: it is not.
-pub(super) fn refused(meant: Meant, uri: &Uri, headers: &HeaderMap, known: Known<'_>) -> Option<String> {
+pub(super) fn refused(
+    meant: Meant,
+    uri: &Uri,
+    headers: &HeaderMap,
+    known: Known<'_>,
+) -> Option<String> {
     if is_embedded(headers) {
         return Some("a page of another site sent this request".to_owned());
     }
     let named = headers.get_all(HOST).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
     let all = named.chain(uri.authority().map(|authority| authority.as_str().into()));
-    let foreign = all.map(|authority| host(&authority).to_ascii_lowercase()).find(|host| !is_ours(host, known))?;
+    let foreign = all
+        .map(|authority| host(&authority).to_ascii_lowercase())
+        .find(|host| !is_ours(host, known))?;
     if meant == Meant::Program && !is_browser(headers) {
         return None;
     }
-    let shown: String = foreign.chars().take(SHOWN_MAX).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
+    let shown: String = foreign
+        .chars()
+        .take(SHOWN_MAX)
+        .map(|c| if c.is_ascii_graphic() { c } else { '?' })
+        .collect();
     Some(format!(
         "a browser requested the host `{shown}`, a name that another site may have pointed here; use the address, or write `metrics-hosts \"{shown}\"`"
     ))
@@ -92,7 +103,8 @@ fn is_embedded(headers: &HeaderMap) -> bool {
 fn is_browser(headers: &HeaderMap) -> bool {
     let has = |name: &HeaderName| headers.contains_key(name);
     let is_fetch = headers.keys().any(|name| name.as_str().starts_with("sec-"));
-    let agent = headers.get(USER_AGENT).is_some_and(|value| value.as_bytes().starts_with(b"Mozilla/"));
+    let agent =
+        headers.get(USER_AGENT).is_some_and(|value| value.as_bytes().starts_with(b"Mozilla/"));
     is_fetch || agent || [ACCEPT_LANGUAGE, COOKIE, ORIGIN, REFERER].iter().any(has)
 }
 
@@ -123,10 +135,20 @@ mod tests {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
         let configured: Vec<String> = configured.iter().map(|name| (*name).to_owned()).collect();
-        refused(meant, &uri.parse().unwrap(), &headers, Known { hosts: &configured, machine: "proxy1.corp.test" })
+        refused(
+            meant,
+            &uri.parse().unwrap(),
+            &headers,
+            Known { hosts: &configured, machine: "proxy1.corp.test" },
+        )
     }
 
-    fn passes(meant: Meant, host: &str, fields: &[(&'static str, &str)], configured: &[&str]) -> bool {
+    fn passes(
+        meant: Meant,
+        host: &str,
+        fields: &[(&'static str, &str)],
+        configured: &[&str],
+    ) -> bool {
         verdict(meant, "/", &[host], fields, configured).is_none()
     }
 
@@ -176,7 +198,10 @@ mod tests {
             ("accept-encoding", "gzip"),
         ];
         assert!(passes(Meant::Program, "weir.example.org:9100", &prometheus, &[]));
-        assert!(!passes(Meant::Browser, "weir.example.org:9100", &prometheus, &[]), "the page is for browsers");
+        assert!(
+            !passes(Meant::Browser, "weir.example.org:9100", &prometheus, &[]),
+            "the page is for browsers"
+        );
         for (name, value) in [
             ("origin", "http://evil.test"),
             ("referer", "http://evil.test/"),
@@ -186,7 +211,10 @@ mod tests {
             ("user-agent", "Mozilla/5.0"),
             ("sec-ch-ua", "x"),
         ] {
-            assert!(!passes(Meant::Program, "weir.example.org:9100", &[(name, value)], &[]), "{name}");
+            assert!(
+                !passes(Meant::Program, "weir.example.org:9100", &[(name, value)], &[]),
+                "{name}"
+            );
         }
     }
 
@@ -200,7 +228,11 @@ mod tests {
             ("*.example.org", "badexample.org", false),
             ("*", "evil.test", true),
         ] {
-            assert_eq!(passes(Meant::Browser, host, &CHROME, &[configured]), may, "{configured} {host}");
+            assert_eq!(
+                passes(Meant::Browser, host, &CHROME, &[configured]),
+                may,
+                "{configured} {host}"
+            );
         }
     }
 
@@ -208,15 +240,23 @@ mod tests {
     fn all_that_a_request_says_counts() {
         let two = |hosts: &[&str]| verdict(Meant::Browser, "/", hosts, &CHROME, &[]).is_none();
         assert!(
-            two(&["127.0.0.1", "localhost"]) && !two(&["127.0.0.1", "evil.test"]) && !two(&["evil.test", "127.0.0.1"])
+            two(&["127.0.0.1", "localhost"])
+                && !two(&["127.0.0.1", "evil.test"])
+                && !two(&["evil.test", "127.0.0.1"])
         );
-        assert!(verdict(Meant::Browser, "http://evil.test/", &["127.0.0.1"], &CHROME, &[]).is_some(), "absolute-form");
+        assert!(
+            verdict(Meant::Browser, "http://evil.test/", &["127.0.0.1"], &CHROME, &[]).is_some(),
+            "absolute-form"
+        );
         let said = verdict(Meant::Browser, "/", &["evil.test:9100"], &CHROME, &[]).unwrap();
         assert!(said.contains("metrics-hosts \"evil.test\""), "{said}");
         // A page of another site that requests the address.
         let cross = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
         assert!(!passes(Meant::Program, "127.0.0.1:9100", &cross, &[]));
         let followed = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];
-        assert!(passes(Meant::Browser, "127.0.0.1:9100", &followed, &[]), "a link that somebody follows");
+        assert!(
+            passes(Meant::Browser, "127.0.0.1:9100", &followed, &[]),
+            "a link that somebody follows"
+        );
     }
 }

@@ -54,7 +54,10 @@ impl Counts {
     /// Returns the counts of clients, or of a server: the names are the same.
     pub(crate) fn of(totals: &Totals) -> Counts {
         let class = |class| totals.get("answers", Some(class));
-        Counts { answers: ["1xx", "2xx", "3xx", "4xx", "5xx"].map(class), retries: totals.get("retries", None) }
+        Counts {
+            answers: ["1xx", "2xx", "3xx", "4xx", "5xx"].map(class),
+            retries: totals.get("retries", None),
+        }
     }
 
     /// Returns the final responses of all classes.
@@ -64,7 +67,8 @@ impl Counts {
 
     /// Returns the changes since an earlier moment.
     pub(crate) fn since(&self, earlier: &Counts) -> Counts {
-        let answers = std::array::from_fn(|class| self.answers[class].saturating_sub(earlier.answers[class]));
+        let answers =
+            std::array::from_fn(|class| self.answers[class].saturating_sub(earlier.answers[class]));
         Counts { answers, retries: self.retries.saturating_sub(earlier.retries) }
     }
 
@@ -78,7 +82,13 @@ impl Past {
     /// Begins without any counts.
     pub(crate) fn new(now: Instant) -> Past {
         let marks = [(now, 0)].into();
-        Past { notes: VecDeque::new(), noted: now, counts: Counts::default(), latency: Snapshot::default(), marks }
+        Past {
+            notes: VecDeque::new(),
+            noted: now,
+            counts: Counts::default(),
+            latency: Snapshot::default(),
+            marks,
+        }
     }
 
     /// Begins with earlier counts.
@@ -105,8 +115,14 @@ impl Past {
     /// Makes a note of the present counts.
     pub(crate) fn note(&mut self, now: Instant, counts: Counts, latency: &Snapshot) {
         let new = latency.since(&self.latency).sparse();
-        self.notes.push_back(Note { began: self.noted, counts: counts.since(&self.counts), latency: new });
-        while self.notes.len() > NOTES_MAX || self.notes.front().is_some_and(|note| now - note.began > WINDOW) {
+        self.notes.push_back(Note {
+            began: self.noted,
+            counts: counts.since(&self.counts),
+            latency: new,
+        });
+        while self.notes.len() > NOTES_MAX
+            || self.notes.front().is_some_and(|note| now - note.began > WINDOW)
+        {
             self.notes.pop_front();
         }
         (self.noted, self.counts) = (now, counts);
@@ -161,7 +177,11 @@ mod tests {
                 seconds == second.min(seconds) && seconds <= 300 && seconds >= second.min(290),
                 "{second}: {seconds}"
             );
-            assert_eq!((lately.latency.count(), lately.counts.answers[1]), (seconds, seconds), "{second}");
+            assert_eq!(
+                (lately.latency.count(), lately.counts.answers[1]),
+                (seconds, seconds),
+                "{second}"
+            );
             assert_eq!(lately.counts.retries, second / 2 - (second - seconds) / 2);
             let oldest = lately.latency.min_us().unwrap() / 1000;
             assert!(oldest.abs_diff(second - seconds + 1) * 32 <= second, "{second}: {oldest}");
@@ -200,9 +220,9 @@ mod tests {
 
     /// Whether a value is within half a bucket of the exact one.
     fn is_near(found: Option<u64>, exact: Option<&u64>) -> bool {
-        found
-            .zip(exact)
-            .map_or(found.is_none() && exact.is_none(), |(found, exact)| found.abs_diff(*exact) * 32 <= *exact)
+        found.zip(exact).map_or(found.is_none() && exact.is_none(), |(found, exact)| {
+            found.abs_diff(*exact) * 32 <= *exact
+        })
     }
 
     proptest! {

@@ -118,13 +118,17 @@ impl WorkerPast {
     pub(crate) fn lately(&self, now: Instant, view: &View) -> Took {
         let Took { turn, kernel_wait } = Took::of(&view.times);
         let lately = |past: &Past, all: &Snapshot| past.lately(now, Counts::default(), all).latency;
-        Took { turn: lately(&self.turn, &turn), kernel_wait: lately(&self.kernel_wait, &kernel_wait) }
+        Took {
+            turn: lately(&self.turn, &turn),
+            kernel_wait: lately(&self.kernel_wait, &kernel_wait),
+        }
     }
 }
 
 /// Adds families of metrics.
 pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
-    let numbers: Vec<String> = (0..reading.workers.len()).map(|number| number.to_string()).collect();
+    let numbers: Vec<String> =
+        (0..reading.workers.len()).map(|number| number.to_string()).collect();
     let workers = || reading.workers.iter().zip(&numbers);
     let mut each = |name: &str, help: &str, of: &dyn Fn(&WorkerReading) -> String| {
         text.family(name, Type::Gauge, help);
@@ -133,21 +137,30 @@ pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
     each("worker_client_connections", "Client connections of the worker.", &|worker| {
         worker.present.sessions.to_string()
     });
-    each("worker_open_requests", "Requests of the worker without a complete response.", &|worker| {
-        worker.present.open_requests.to_string()
-    });
+    each(
+        "worker_open_requests",
+        "Requests of the worker without a complete response.",
+        &|worker| worker.present.open_requests.to_string(),
+    );
     let help = "Share of the last moments in which the worker waited for its core because something else ran there, from 0 to 1.";
-    each("worker_starved_ratio", help, &|worker| format!("{:.3}", f64::from(worker.present.starved_permille) / 1000.0));
-    each("worker_pinned", "Whether the worker is pinned to its core: 0 while it is let go.", &|worker| {
-        u8::from(worker.view.place.is_pinned()).to_string()
+    each("worker_starved_ratio", help, &|worker| {
+        format!("{:.3}", f64::from(worker.present.starved_permille) / 1000.0)
     });
+    each(
+        "worker_pinned",
+        "Whether the worker is pinned to its core: 0 while it is let go.",
+        &|worker| u8::from(worker.view.place.is_pinned()).to_string(),
+    );
     text.family(
         "worker_let_go",
         Type::Counter,
         "Times that the worker was let go because other programs took its core.",
     );
-    workers().for_each(|(worker, number)| text.sample(&[("worker", number)], worker.view.place.times_let_go()));
-    let all: Vec<(Took, &String)> = workers().map(|(worker, number)| (Took::of(&worker.view.times), number)).collect();
+    workers().for_each(|(worker, number)| {
+        text.sample(&[("worker", number)], worker.view.place.times_let_go())
+    });
+    let all: Vec<(Took, &String)> =
+        workers().map(|(worker, number)| (Took::of(&worker.view.times), number)).collect();
     let help = "From the delivery of events to the worker until it is ready for more.";
     text.family("worker_turn_seconds", Type::Histogram, help);
     all.iter().for_each(|(took, number)| histogram(text, &[("worker", number)], &took.turn));

@@ -33,12 +33,15 @@ impl Machine {
     pub(super) fn look(&mut self) {
         static TOLD: Once = Once::new();
         let told = |error: io::Error| {
-            let line =
-                format_args!("cannot read the addresses and gateways of this machine ({error}): limits may ban one");
+            let line = format_args!(
+                "cannot read the addresses and gateways of this machine ({error}): limits may ban one"
+            );
             TOLD.call_once(|| warn(line));
         };
         match weir_io::local_addresses() {
-            Ok(own) => self.own = own.into_iter().filter(|address| !address.is_loopback()).collect(),
+            Ok(own) => {
+                self.own = own.into_iter().filter(|address| !address.is_loopback()).collect()
+            }
             Err(error) => told(error),
         }
         // A kernel without IPv6 has no such file.
@@ -52,21 +55,32 @@ impl Machine {
 
 /// Returns all exempt blocks.
 pub(super) fn exempt(plan: &Plan, machine: &Machine) -> Vec<Exempt> {
-    let one = |address: IpAddr| Block::of(address, if address.to_canonical().is_ipv4() { 32 } else { 128 });
+    let one = |address: IpAddr| {
+        Block::of(address, if address.to_canonical().is_ipv4() { 32 } else { 128 })
+    };
     let loopback = [Block::of(Ipv4Addr::LOCALHOST.into(), 8), one(Ipv6Addr::LOCALHOST.into())];
     let allow = plan.shield.iter().flat_map(|shield| &shield.allow).flat_map(blocks);
     let trusted = plan.client.trusted_proxies.iter().flat_map(blocks);
     let servers =
-        plan.upstreams.iter().flat_map(|upstream| &upstream.servers).filter_map(|server| match server.address {
-            Location::Network(address) if !address.ip().is_unspecified() => one(address.ip()),
-            _ => None,
+        plan.upstreams.iter().flat_map(|upstream| &upstream.servers).filter_map(|server| {
+            match server.address {
+                Location::Network(address) if !address.ip().is_unspecified() => one(address.ip()),
+                _ => None,
+            }
         });
-    let named = |blocks: Vec<Block>, what: &'static str| blocks.into_iter().map(move |block| (block, what));
+    let named =
+        |blocks: Vec<Block>, what: &'static str| blocks.into_iter().map(move |block| (block, what));
     named(loopback.into_iter().flatten().collect(), "loopback")
         .chain(named(allow.collect(), "in `allow` of `shield`"))
         .chain(named(trusted.collect(), "in `trusted-proxies`"))
-        .chain(named(machine.own.iter().copied().filter_map(one).collect(), "an address of this machine"))
-        .chain(named(machine.gateways.iter().copied().filter_map(one).collect(), "a gateway of this machine"))
+        .chain(named(
+            machine.own.iter().copied().filter_map(one).collect(),
+            "an address of this machine",
+        ))
+        .chain(named(
+            machine.gateways.iter().copied().filter_map(one).collect(),
+            "a gateway of this machine",
+        ))
         .chain(named(servers.collect(), "a server of an upstream"))
         .collect()
 }
@@ -90,7 +104,8 @@ fn blocks(network: &Network) -> Vec<Block> {
         IpAddr::V4(_) => Ipv4Addr::from_bits(1 << 31).into(),
         IpAddr::V6(_) => Ipv6Addr::from_bits(1 << 127).into(),
     };
-    let lower: IpAddr = if upper.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let lower: IpAddr =
+        if upper.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     [lower, upper].into_iter().filter_map(|half| Block::of(half, 1)).collect()
 }
 
@@ -110,7 +125,8 @@ fn gateways(v4: &str, v6: &str) -> Vec<IpAddr> {
         (flags & BY_GATEWAY != 0).then(|| IpAddr::from(Ipv6Addr::from_bits(gateway)))
     });
     // Each once, however many routes use it.
-    let all: BTreeSet<IpAddr> = of_v4.chain(of_v6).filter(|gateway| !gateway.is_unspecified()).collect();
+    let all: BTreeSet<IpAddr> =
+        of_v4.chain(of_v6).filter(|gateway| !gateway.is_unspecified()).collect();
     all.into_iter().collect()
 }
 
@@ -130,7 +146,10 @@ route { proxy "app"; }
 shield { allow "2001:db8::/32"; limit "rate" count="requests" rate="1/s"; }
 "#;
         let plan = weir_config::parse(text, "weir.kdl").expect("valid").plan;
-        let all = exempt(&plan, &Machine { own: vec![[10, 4, 0, 1].into()], gateways: vec![[10, 5, 0, 1].into()] });
+        let all = exempt(
+            &plan,
+            &Machine { own: vec![[10, 4, 0, 1].into()], gateways: vec![[10, 5, 0, 1].into()] },
+        );
         let why = |address: &str| {
             let address: IpAddr = address.parse().unwrap();
             all.iter().find(|(block, _)| block.has(address)).map(|(_, why)| *why)
@@ -149,7 +168,11 @@ shield { allow "2001:db8::/32"; limit "rate" count="requests" rate="1/s"; }
             assert_eq!(why(address), expected, "{address}");
         }
         let everybody = blocks(&Network { address: Ipv4Addr::UNSPECIFIED.into(), prefix_bits: 0 });
-        assert!(["1.2.3.4", "200.2.3.4"].iter().all(|one| everybody.iter().any(|it| it.has(one.parse().unwrap()))));
+        assert!(
+            ["1.2.3.4", "200.2.3.4"]
+                .iter()
+                .all(|one| everybody.iter().any(|it| it.has(one.parse().unwrap())))
+        );
     }
 
     #[test]

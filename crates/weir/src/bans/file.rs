@@ -32,11 +32,14 @@ struct Line {
 /// Reads a file, one ban after the other. A missing file has none; a file that another user may
 /// have written is an error.
 pub(super) fn read(path: &Path, mut each: impl FnMut(Block, Ban)) -> io::Result<Broken> {
-    lines::read(path, FILE_BYTES_MAX, |line| parsed(line).map(|(block, ban)| each(block, ban)).is_some())
+    lines::read(path, FILE_BYTES_MAX, |line| {
+        parsed(line).map(|(block, ban)| each(block, ban)).is_some()
+    })
 }
 
 fn parsed(line: &[u8]) -> Option<(Block, Ban)> {
-    let Line { network, since, until, count, reason, forced, forwarded } = serde_json::from_slice(line).ok()?;
+    let Line { network, since, until, count, reason, forced, forwarded } =
+        serde_json::from_slice(line).ok()?;
     let ban = Ban { count, forced, forwarded, ..Ban::new(since, until, reason) };
     Some((Block::read(&network, 32, 128)?, ban))
 }
@@ -113,15 +116,28 @@ mod tests {
         };
         assert_eq!(all(), (Vec::new(), Broken::default()), "there is none yet");
         let block = |text| Block::read(text, 32, 128).unwrap();
-        let ban = |count| Ban { count, forced: count == 2, forwarded: count == 3, ..Ban::new(1, 2, "limit \"a\"\n") };
-        let bans = [(block("192.0.2.1"), ban(1)), (block("2001:db8::/48"), ban(2)), (block("2001:db8::1"), ban(3))];
+        let ban = |count| Ban {
+            count,
+            forced: count == 2,
+            forwarded: count == 3,
+            ..Ban::new(1, 2, "limit \"a\"\n")
+        };
+        let bans = [
+            (block("192.0.2.1"), ban(1)),
+            (block("2001:db8::/48"), ban(2)),
+            (block("2001:db8::1"), ban(3)),
+        ];
         let mut left = bans.iter();
-        write(&path, |text| left.next().into_iter().for_each(|(block, ban)| append(text, *block, ban))).unwrap();
+        write(&path, |text| {
+            left.next().into_iter().for_each(|(block, ban)| append(text, *block, ban))
+        })
+        .unwrap();
         assert_eq!(all(), (bans.to_vec(), Broken::default()));
         let lines = std::fs::read_to_string(&path).unwrap();
         let whole: Vec<&str> = lines.lines().collect();
         assert_eq!(whole.len(), 3, "{lines}");
-        let broken = format!("{}\n{{\n\n{}\n{}", whole[0], whole[1].replace("/48", "/480"), &whole[2][..20]);
+        let broken =
+            format!("{}\n{{\n\n{}\n{}", whole[0], whole[1].replace("/48", "/480"), &whole[2][..20]);
         std::fs::write(&path, broken).unwrap();
         assert_eq!(all(), (bans[..1].to_vec(), Broken { count: 3, first: 2 }));
         // A file that others may have written is not trusted.

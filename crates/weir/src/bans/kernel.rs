@@ -101,7 +101,8 @@ pub(super) fn wish(plan: &Plan, exempt: &[Exempt]) -> Option<Wish> {
         Location::Network(address) => Some(address.port()).filter(|port| *port > 0),
         _ => None,
     };
-    let mut ports: Vec<u16> = plan.listeners.iter().filter_map(|listener| port(&listener.address)).collect();
+    let mut ports: Vec<u16> =
+        plan.listeners.iter().filter_map(|listener| port(&listener.address)).collect();
     ports.sort_unstable();
     ports.dedup();
     let scope = match ban.scope {
@@ -117,12 +118,15 @@ impl Kernel {
     /// Makes the wished table, or removes it.
     pub(super) fn prepare(&mut self, wish: Option<Wish>) -> Prepared {
         let Some(wish) = wish else {
-            (self.table, self.tried, self.told, self.stand) = (None, None, None, Standing::default());
+            (self.table, self.tried, self.told, self.stand) =
+                (None, None, None, Standing::default());
             return Prepared::default();
         };
         let now = Instant::now();
         let is_again = self.tried.as_ref().is_some_and(|tried| tried.wish == wish);
-        if is_again && self.tried.as_ref().is_some_and(|tried| tried.again_at.is_none_or(|at| now < at)) {
+        if is_again
+            && self.tried.as_ref().is_some_and(|tried| tried.again_at.is_none_or(|at| now < at))
+        {
             return Prepared::default();
         }
         let mut lacking = Vec::new();
@@ -142,10 +146,18 @@ impl Kernel {
         let again_at = lacking.iter().any(|it| it.passes).then(|| now + AGAIN_AFTER);
         let why = lacking.iter().map(|it| it.why.as_str()).collect::<Vec<_>>().join("; ");
         let first = lacking.iter().find_map(|it| it.interface.clone());
-        self.tried = Some(Tried { wish, lacking: Some(why.clone()).filter(|why| !why.is_empty()), again_at, first });
+        self.tried = Some(Tried {
+            wish,
+            lacking: Some(why.clone()).filter(|why| !why.is_empty()),
+            again_at,
+            first,
+        });
         let is_new = new.is_some();
         if !stays || is_new {
-            self.stand = Standing { forgets: new.as_ref().is_some_and(Tier::forgets), ..Standing::default() };
+            self.stand = Standing {
+                forgets: new.as_ref().is_some_and(Tier::forgets),
+                ..Standing::default()
+            };
             self.packets = (self.packets.0 + self.packets.1, 0);
             // The old table remains until the new one exists; its entries follow.
             self.table = new;
@@ -161,9 +173,15 @@ impl Kernel {
         }
         let why = &is.1;
         let said = match &self.table {
-            Some(table) if why.is_empty() => format!("the kernel drops packets of banned clients: {}", table.place()),
-            Some(table) => format!("the kernel drops packets of banned clients: {} ({why})", table.place()),
-            None => format!("weir alone enforces bans, and resets connections of banned clients: {why}"),
+            Some(table) if why.is_empty() => {
+                format!("the kernel drops packets of banned clients: {}", table.place())
+            }
+            Some(table) => {
+                format!("the kernel drops packets of banned clients: {} ({why})", table.place())
+            }
+            None => {
+                format!("weir alone enforces bans, and resets connections of banned clients: {why}")
+            }
         };
         self.told = Some(is);
         Some(said)
@@ -184,15 +202,23 @@ impl Kernel {
         let changes = self.stand.changes(changed, now_us / 1_000_000);
         for (gone, new) in changes.batches() {
             // A missing entry has expired a moment ago.
-            let failed = table.remove(gone).into_iter().find(|(_, error)| error.kind() != ErrorKind::NotFound);
-            let left = |until_s: u64| Duration::from_micros(until_s.saturating_mul(1_000_000).saturating_sub(now_us));
-            let timed: Vec<_> = new.iter().map(|(block, until_s)| (network(*block), left(*until_s))).collect();
+            let failed = table
+                .remove(gone)
+                .into_iter()
+                .find(|(_, error)| error.kind() != ErrorKind::NotFound);
+            let left = |until_s: u64| {
+                Duration::from_micros(until_s.saturating_mul(1_000_000).saturating_sub(now_us))
+            };
+            let timed: Vec<_> =
+                new.iter().map(|(block, until_s)| (network(*block), left(*until_s))).collect();
             let refused = table.add(&timed);
             if let Some((_, error)) = failed.iter().chain(&refused).next() {
                 problem = Some(format!("{}: {error}", table.word()));
             }
             let not: HashSet<Network> = refused.into_iter().map(|(network, _)| network).collect();
-            new.iter().for_each(|(block, until_s)| self.stand.told(*block, *until_s, !not.contains(&network(*block))));
+            new.iter().for_each(|(block, until_s)| {
+                self.stand.told(*block, *until_s, !not.contains(&network(*block)))
+            });
         }
         self.packets.1 = table.packets().unwrap_or(self.packets.1);
         let tier = Some(table.word());
@@ -229,7 +255,9 @@ impl Standing {
         for (block, _) in &changed {
             self.refused.remove(block);
         }
-        let again = std::mem::take(&mut self.refused).into_iter().map(|(block, until_s)| (block, Some(until_s)));
+        let again = std::mem::take(&mut self.refused)
+            .into_iter()
+            .map(|(block, until_s)| (block, Some(until_s)));
         for (block, until_s) in again.chain(changed) {
             let in_force = until_s.filter(|until_s| *until_s > now_s);
             if !stands_alone(network(block)) {
@@ -254,8 +282,10 @@ impl Standing {
 
     /// Works out the changes of networks: the table has no network within another one.
     fn compare_networks(&mut self, changes: &mut Changes, now_s: u64) {
-        let wanted: BTreeMap<Block, u64> =
-            outermost(self.banned.keys().copied()).into_iter().map(|block| (block, self.banned[&block])).collect();
+        let wanted: BTreeMap<Block, u64> = outermost(self.banned.keys().copied())
+            .into_iter()
+            .map(|block| (block, self.banned[&block]))
+            .collect();
         let forgets = self.forgets;
         self.networks.retain(|block, until_s| {
             let stays = wanted.get(block) == Some(until_s);
@@ -316,13 +346,20 @@ mod tests {
         for (gone, new) in changes.batches() {
             for (address, prefix) in gone {
                 let block = Block::of(*address, *prefix).expect("a block");
-                assert!(table.remove(&block).is_some() || swept.contains(&block), "{block} was not there");
+                assert!(
+                    table.remove(&block).is_some() || swept.contains(&block),
+                    "{block} was not there"
+                );
             }
             for (block, until_s) in new {
                 let is_taken = !refuses(*block);
                 if is_taken {
-                    let meets = |other: &Block| !stands_alone(network(*other)) && other.meets(*block);
-                    assert!(stands_alone(network(*block)) || !table.keys().any(meets), "{block} has no place");
+                    let meets =
+                        |other: &Block| !stands_alone(network(*other)) && other.meets(*block);
+                    assert!(
+                        stands_alone(network(*block)) || !table.keys().any(meets),
+                        "{block} has no place"
+                    );
                     assert_eq!(table.insert(*block, *until_s), None, "{block} was there");
                 }
                 standing.told(*block, *until_s, is_taken);
@@ -387,7 +424,8 @@ mod tests {
             "::1",
             "10.0.0.0/8",
         ];
-        let kept: Vec<String> = outermost(all.iter().map(|text| block(text))).iter().map(ToString::to_string).collect();
+        let kept: Vec<String> =
+            outermost(all.iter().map(|text| block(text))).iter().map(ToString::to_string).collect();
         assert_eq!(kept, ["10.0.0.0/8", "11.0.0.1", "::1/128", "2001:db8::/32"]);
     }
 
@@ -400,11 +438,18 @@ mod tests {
             let plan = weir_config::parse(&text, "weir.kdl").expect("valid").plan;
             super::wish(&plan, &[(block("127.0.0.0/8"), "a"), (block("127.0.0.1"), "b")])
         };
-        let expected =
-            |scope| Wish { interfaces: vec![], scope, allowed: vec![([127, 0, 0, 0].into(), 8)], bans_max: 64 };
+        let expected = |scope| Wish {
+            interfaces: vec![],
+            scope,
+            allowed: vec![([127, 0, 0, 0].into(), 8)],
+            bans_max: 64,
+        };
         assert_eq!(wish("ban bans-max=64"), Some(expected(Scope::Ports(vec![443, 8080]))));
         assert_eq!(wish("ban bans-max=64 scope=\"host\""), Some(expected(Scope::Host)));
-        let by_driver = Wish { interfaces: vec!["eth0".to_owned(), "eth1".to_owned()], ..expected(Scope::Host) };
+        let by_driver = Wish {
+            interfaces: vec!["eth0".to_owned(), "eth1".to_owned()],
+            ..expected(Scope::Host)
+        };
         assert_eq!(
             wish("ban bans-max=64 scope=\"host\" via=\"xdp\" { interface \"eth0\" \"eth1\"; }"),
             Some(by_driver)

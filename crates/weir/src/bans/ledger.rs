@@ -48,7 +48,14 @@ impl Ban {
     /// text of an operator.
     pub(crate) fn new(since_s: u64, until_s: u64, reason: impl Into<String>) -> Ban {
         let reason = Arc::new(reason.into());
-        Ban { since: stored(since_s), until: stored(until_s), count: 1, forced: false, forwarded: false, reason }
+        Ban {
+            since: stored(since_s),
+            until: stored(until_s),
+            count: 1,
+            forced: false,
+            forwarded: false,
+            reason,
+        }
     }
 
     /// Returns when it began.
@@ -108,9 +115,13 @@ impl Ledger {
     /// the blocks whose bans this ends.
     pub(crate) fn allow(&mut self, allowed: Vec<Block>, now_s: u64) -> Vec<Block> {
         self.allowed = allowed;
-        let wrong = |ledger: &Ledger, block: Block, ban: &Ban| !ban.forced && !ledger.may_ban(block);
-        let freed =
-            self.in_force(now_s).filter(|(block, ban)| wrong(self, *block, ban)).map(|(block, _)| block).collect();
+        let wrong =
+            |ledger: &Ledger, block: Block, ban: &Ban| !ban.forced && !ledger.may_ban(block);
+        let freed = self
+            .in_force(now_s)
+            .filter(|(block, ban)| wrong(self, *block, ban))
+            .map(|(block, _)| block)
+            .collect();
         self.remove_all(wrong);
         freed
     }
@@ -132,7 +143,8 @@ impl Ledger {
         if !self.may_ban(block) {
             return Err(Spared::Allowed);
         }
-        let before = self.bans.get(&block).filter(|ban| ban.until_s().saturating_add(terms.max_s) > now_s);
+        let before =
+            self.bans.get(&block).filter(|ban| ban.until_s().saturating_add(terms.max_s) > now_s);
         let count = before.map_or(0, |ban| ban.count);
         let factor = u64::from(terms.grow.max(1)).saturating_pow(count);
         let for_s = terms.for_s.saturating_mul(factor).min(terms.max_s).max(1);
@@ -140,7 +152,8 @@ impl Ledger {
         if before.is_some_and(|ban| ban.until_s() > now_s || ban.until_s() >= until_s) {
             return Err(Spared::Banned);
         }
-        let ban = Ban { count: count.saturating_add(1), forwarded, ..Ban::new(now_s, until_s, reason) };
+        let ban =
+            Ban { count: count.saturating_add(1), forwarded, ..Ban::new(now_s, until_s, reason) };
         Ok((for_s, self.put(block, ban, terms, now_s)))
     }
 
@@ -190,8 +203,10 @@ impl Ledger {
 
     /// Ends all bans within a block and forgets them. Returns those that were in force.
     pub(crate) fn forgive(&mut self, of: Option<Block>, now_s: u64) -> Vec<Block> {
-        let is_meant = |block: &Block| of.is_none_or(|of| of.prefix() <= block.prefix() && of.meets(*block));
-        let freed = self.in_force(now_s).map(|(block, _)| block).filter(|block| is_meant(block)).collect();
+        let is_meant =
+            |block: &Block| of.is_none_or(|of| of.prefix() <= block.prefix() && of.meets(*block));
+        let freed =
+            self.in_force(now_s).map(|(block, _)| block).filter(|block| is_meant(block)).collect();
         self.remove_all(|_, block, _| is_meant(&block));
         freed
     }
@@ -205,7 +220,8 @@ impl Ledger {
     /// Forgets bans that no longer count, and those that exceed the limit.
     pub(crate) fn forget(&mut self, terms: &Terms, now_s: u64) {
         while let Some((until, _)) = self.by_end.first()
-            && (u64::from(*until).saturating_add(terms.max_s) <= now_s || self.bans.len() > terms.bans_max)
+            && (u64::from(*until).saturating_add(terms.max_s) <= now_s
+                || self.bans.len() > terms.bans_max)
         {
             self.pop(now_s);
         }
@@ -289,7 +305,10 @@ impl Ledger {
 
     /// Returns the blocks whose bans have begun, changed or ended since the last call, each with
     /// its ban, which may be over. Returns none unless changes are [watched](Ledger::watch).
-    pub(crate) fn take_changed(&mut self, now_s: u64) -> impl Iterator<Item = (Block, Option<&Ban>)> {
+    pub(crate) fn take_changed(
+        &mut self,
+        now_s: u64,
+    ) -> impl Iterator<Item = (Block, Option<&Ban>)> {
         let at = |second: u64| (stored(second.saturating_add(1)), Block::LEAST);
         let mut changed = self.changed.as_mut().map(std::mem::take).unwrap_or_default();
         if self.changed.is_some() && self.noted_s < now_s {
@@ -339,7 +358,10 @@ mod tests {
     fn each_ban_is_longer_until_it_is_forgotten() {
         let (mut ledger, mut now_s) = (Ledger::default(), NOW_S);
         for expected in [600, 1200, 2400, 4800, 9600, 19_200, 38_400, 76_800, 86_400, 86_400] {
-            assert_eq!(ledger.offended(block("192.0.2.1"), ("rate", false), &TERMS, now_s), Ok((expected, None)));
+            assert_eq!(
+                ledger.offended(block("192.0.2.1"), ("rate", false), &TERMS, now_s),
+                Ok((expected, None))
+            );
             assert_eq!(in_force(&ledger, now_s + expected - 1), [block("192.0.2.1")]);
             now_s += expected;
             assert_eq!(in_force(&ledger, now_s), [], "it ends by itself");
@@ -351,7 +373,10 @@ mod tests {
             "it is forgotten"
         );
         let ban = ledger.get(block("192.0.2.1")).unwrap();
-        assert_eq!((ban.since_s(), ban.until_s(), ban.count, ban.reason()), (now_s, now_s + 600, 1, "rate"));
+        assert_eq!(
+            (ban.since_s(), ban.until_s(), ban.count, ban.reason()),
+            (now_s, now_s + 600, 1, "rate")
+        );
     }
 
     #[test]
@@ -362,18 +387,27 @@ mod tests {
         let last_s = u64::from(u32::MAX) - 1;
         for _ in 0..3 {
             assert!(ledger.offended(block("192.0.2.1"), ("", false), &terms, last_s).is_ok());
-            assert!(ledger.offended(block("192.0.2.1"), ("", false), &terms, last_s).is_err(), "it can't be longer");
+            assert!(
+                ledger.offended(block("192.0.2.1"), ("", false), &terms, last_s).is_err(),
+                "it can't be longer"
+            );
             assert_eq!(ledger.insist(block("192.0.2.2"), u64::MAX, "", &terms, 7).0, u64::MAX);
         }
         let none = Terms { for_s: 0, grow: 0, max_s: 0, bans_max: 1 };
-        assert_eq!(Ledger::default().offended(block("192.0.2.1"), ("", false), &none, 0), Ok((1, None)));
+        assert_eq!(
+            Ledger::default().offended(block("192.0.2.1"), ("", false), &none, 0),
+            Ok((1, None))
+        );
     }
 
     #[test]
     fn what_ends_first_gives_way() {
         let mut ledger = Ledger::default();
         for (last, for_s) in [(1, 500), (2, 100), (3, 300), (4, 400)] {
-            assert_eq!(ledger.insist(block(&format!("192.0.2.{last}")), for_s, "", &TERMS, NOW_S).1, None);
+            assert_eq!(
+                ledger.insist(block(&format!("192.0.2.{last}")), for_s, "", &TERMS, NOW_S).1,
+                None
+            );
         }
         assert_eq!(
             ledger.offended(block("192.0.2.5"), ("", false), &TERMS, NOW_S),
@@ -381,9 +415,16 @@ mod tests {
         );
         assert_eq!(ledger.displaced, 1);
         // The third is over by then, so nothing is displaced.
-        assert_eq!(ledger.offended(block("192.0.2.6"), ("", false), &TERMS, NOW_S + 300), Ok((600, None)));
+        assert_eq!(
+            ledger.offended(block("192.0.2.6"), ("", false), &TERMS, NOW_S + 300),
+            Ok((600, None))
+        );
         assert_eq!((ledger.displaced, ledger.len()), (1, 4));
-        assert_eq!(ledger.insist(block("192.0.2.6"), 9, "again", &TERMS, NOW_S + 300), (9, None), "it has its place");
+        assert_eq!(
+            ledger.insist(block("192.0.2.6"), 9, "again", &TERMS, NOW_S + 300),
+            (9, None),
+            "it has its place"
+        );
     }
 
     #[test]
@@ -397,7 +438,11 @@ mod tests {
         assert_eq!(freed.len(), 2, "also a network with one of them in it: {freed:?}");
         assert_eq!(in_force(&ledger, NOW_S), [kept[0]]);
         for one in ["10.9.9.9", "10.0.0.0/7", "2001:db8:1:2::/128", "2001:db8::/16"] {
-            assert_eq!(ledger.offended(block(one), ("", false), &TERMS, NOW_S), Err(Spared::Allowed), "{one}");
+            assert_eq!(
+                ledger.offended(block(one), ("", false), &TERMS, NOW_S),
+                Err(Spared::Allowed),
+                "{one}"
+            );
         }
         ledger.insist(block("10.1.2.3"), 60, "by hand", &TERMS, NOW_S);
         assert_eq!(in_force(&ledger, NOW_S).len(), 2, "an operator knows better");
@@ -415,7 +460,11 @@ mod tests {
         assert_eq!(told(&mut ledger, NOW_S), [], "nobody watches");
         ledger.watch(true, NOW_S);
         ledger.insist(other, 10, "", &TERMS, NOW_S);
-        assert_eq!(told(&mut ledger, NOW_S), [(other, Some(NOW_S + 10))], "the first one was there before");
+        assert_eq!(
+            told(&mut ledger, NOW_S),
+            [(other, Some(NOW_S + 10))],
+            "the first one was there before"
+        );
         assert_eq!(told(&mut ledger, NOW_S + 4), []);
         assert_eq!(told(&mut ledger, NOW_S + 5), [(one, Some(NOW_S + 5))], "it has ended");
         assert_eq!(told(&mut ledger, NOW_S + 6), []);

@@ -48,7 +48,8 @@ pub(crate) struct NeverBanned(pub(crate) &'static str);
 impl Bans {
     /// Parses an operator's address or network: an address means the client as limits see it.
     pub(crate) fn block(&self, written: &str) -> Option<Block> {
-        let Prefix { v4, v6 } = self.lock().plan.shield.as_ref().map_or_else(Prefix::default, |shield| shield.prefix);
+        let Prefix { v4, v6 } =
+            self.lock().plan.shield.as_ref().map_or_else(Prefix::default, |shield| shield.prefix);
         Block::read(written, v4, v6)
     }
 
@@ -76,13 +77,17 @@ impl Bans {
         // Considers recent changes.
         self.look_at_machine();
         self.with(|list| {
-            let mine = mine.filter(|mine| block.has(*mine)).map(|_| "the other end of this ssh session");
+            let mine =
+                mine.filter(|mine| block.has(*mine)).map(|_| "the other end of this ssh session");
             if let Some(why) = list.why_spared(block).or(mine).filter(|_| !insists) {
                 return Err(NeverBanned(why));
             }
             let (terms, now_s) = (terms(&list.plan), now_s());
-            let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
+            let reason: String =
+                reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let end = (0..=REASON_BYTES_MAX.min(reason.len()))
+                .rev()
+                .find(|end| reason.is_char_boundary(*end));
             let reason = &reason[..end.unwrap_or(0)];
             list.ledger.insist(block, for_s, reason, &terms, now_s + 1);
             let shown = list.ledger.get(block).map(|ban| shown(block, ban, now_s));

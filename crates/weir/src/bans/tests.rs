@@ -36,11 +36,17 @@ fn client(address: &str) -> Block {
 }
 
 fn offer(bans: &Bans, address: &str) {
-    bans.lock().take(&Offence { block: client(address), limit: "rate".into(), by_proxy: false, forwards: false });
+    bans.lock().take(&Offence {
+        block: client(address),
+        limit: "rate".into(),
+        by_proxy: false,
+        forwards: false,
+    });
 }
 
 fn listed(bans: &Bans) -> Vec<String> {
-    let mut all: Vec<String> = bans.list(None, false).iter().map(|ban| ban.block.to_string()).collect();
+    let mut all: Vec<String> =
+        bans.list(None, false).iter().map(|ban| ban.block.to_string()).collect();
     all.sort_unstable();
     all
 }
@@ -60,12 +66,23 @@ fn whoever_may_be_a_load_balancer_is_pointed_at() {
 #[test]
 fn who_is_offered_is_banned_unless_nobody_bans_him() {
     let bans = bans("for=\"1h\"");
-    for address in ["247.0.2.1", "247.0.2.1", "127.0.0.9", "10.1.0.1", "10.3.0.1", "10.9.1.1", "4001:db8:1:2:3::4"] {
+    for address in [
+        "247.0.2.1",
+        "247.0.2.1",
+        "127.0.0.9",
+        "10.1.0.1",
+        "10.3.0.1",
+        "10.9.1.1",
+        "4001:db8:1:2:3::4",
+    ] {
         offer(&bans, address);
     }
     assert_eq!(listed(&bans), ["247.0.2.1", "4001:db8:1:2::/64"]);
     let ban = &bans.list(Some(Ipv4Addr::new(247, 0, 2, 1).into()), false)[0];
-    assert_eq!((ban.count, ban.until_s - ban.since_s, &ban.reason[..], ban.forced), (1, 3600, "limit rate", false));
+    assert_eq!(
+        (ban.count, ban.until_s - ban.since_s, &ban.reason[..], ban.forced),
+        (1, 3600, "limit rate", false)
+    );
     assert!((3600..=3601).contains(&ban.left_s), "{ban:?}");
     let figures = bans.figures();
     assert_eq!((figures.in_force, figures.total, figures.displaced, figures.file), (2, 2, 0, None));
@@ -82,12 +99,18 @@ fn operators_may_insist() {
     let trusted = bans.block("10.1.0.0/16").unwrap();
     assert_eq!(bans.add(trusted, 60, "", None, false), Err(NeverBanned("in `trusted-proxies`")));
     let ban = bans.add(trusted, 60, &"a\n".repeat(200), None, true).unwrap();
-    assert!(ban.forced && ban.reason.len() == REASON_BYTES_MAX && !ban.reason.contains('\n'), "{ban:?}");
+    assert!(
+        ban.forced && ban.reason.len() == REASON_BYTES_MAX && !ban.reason.contains('\n'),
+        "{ban:?}"
+    );
     bans.lock().exempt.clear();
     bans.lock().look_whom_to_spare();
     assert_eq!(listed(&bans), ["10.1.0.0/16"], "it holds when whom to spare is looked at again");
     let (network, mine) = (bans.block("4001:db8::7").unwrap(), "4001:db8::9".parse().ok());
-    assert_eq!(bans.add(network, 60, "", mine, false), Err(NeverBanned("the other end of this ssh session")));
+    assert_eq!(
+        bans.add(network, 60, "", mine, false),
+        Err(NeverBanned("the other end of this ssh session"))
+    );
     let ban = bans.add(network, 60, "by hand", None, false).unwrap();
     assert_eq!((ban.block.to_string(), ban.forced), ("4001:db8::/64".to_owned(), false));
 }
@@ -145,14 +168,20 @@ fn two_do_not_have_the_same_file() {
     second.save(true);
     assert_eq!(listed(&second), ["247.0.2.2"]);
     let said = second.lock().kept.problem.clone();
-    assert!(said.as_ref().is_some_and(|why| why.contains("bans is kept by weir itself")), "{said:?}");
+    assert!(
+        said.as_ref().is_some_and(|why| why.contains("bans is kept by weir itself")),
+        "{said:?}"
+    );
     second.lock().look();
     assert!(second.lock().voice.take_said().is_empty(), "it is told once");
     // The first list ends.
     first.save(true);
     drop(first);
     second.lock().look();
-    assert_eq!((listed(&second), second.figures().problem), (vec!["247.0.2.1".into(), "247.0.2.2".into()], None));
+    assert_eq!(
+        (listed(&second), second.figures().problem),
+        (vec!["247.0.2.1".into(), "247.0.2.2".into()], None)
+    );
     second.save(true);
     drop(second);
     assert_eq!(listed(&bans(&ban)).len(), 2);
@@ -182,7 +211,10 @@ fn who_takes_over_without_the_file_keeps_its_own() {
     successor.add(client("247.0.2.2"), 1000, "", None, false).unwrap();
     drop(other);
     successor.lock().look();
-    assert_eq!((listed(&successor), successor.figures().problem), (vec!["247.0.2.1".into(), "247.0.2.2".into()], None));
+    assert_eq!(
+        (listed(&successor), successor.figures().problem),
+        (vec!["247.0.2.1".into(), "247.0.2.2".into()], None)
+    );
     successor.save(true);
     drop(successor);
     assert_eq!(listed(&bans(&ban)).len(), 2);
@@ -207,7 +239,8 @@ fn who_is_removed_owes_nothing_more() {
     let bans = bans("for=\"1h\"");
     let plan = Arc::clone(&bans.lock().plan);
     let shield = plan.shield.as_ref().unwrap();
-    let (table, one) = (shield.seed.table(), Key::of("247.0.2.1".parse().unwrap(), Prefix::default()));
+    let (table, one) =
+        (shield.seed.table(), Key::of("247.0.2.1".parse().unwrap(), Prefix::default()));
     let name = table.name(u32::MAX, one);
     let rate = shield.ban.as_ref().unwrap().offences;
     let owes = || table.charge(&name, None, 0, &rate, 1_000_000);

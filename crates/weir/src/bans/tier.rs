@@ -60,7 +60,11 @@ impl Tier {
     ///
     /// # Errors
     /// Why that fails.
-    pub(super) fn xdp(wish: &Wish, first: Option<&str>, before: &mut Option<Tier>) -> Result<Tier, Lacking> {
+    pub(super) fn xdp(
+        wish: &Wish,
+        first: Option<&str>,
+        before: &mut Option<Tier>,
+    ) -> Result<Tier, Lacking> {
         // A card has one program: each takes the place of the previous one.
         let before = match before.take() {
             Some(Tier::Xdp(xdp, _)) => Some(*xdp),
@@ -84,7 +88,11 @@ impl Tier {
                     XdpError::Taken(name) | XdpError::NoInterface(name) => Some(name.clone()),
                     _ => None,
                 };
-                Err(Lacking { passes: interface.is_some(), interface, why: format!("XDP: {error}") })
+                Err(Lacking {
+                    passes: interface.is_some(),
+                    interface,
+                    why: format!("XDP: {error}"),
+                })
             }
         }
     }

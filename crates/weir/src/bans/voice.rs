@@ -82,7 +82,10 @@ mod tests {
         assert_eq!(voice.take_said().len(), 11, "warnings are not cut");
         voice.tell(8, "next".to_owned());
         let told = |text: &str| Said::Told(text.to_owned());
-        assert_eq!(voice.take_said(), [told("15 more changes of bans are not shown"), told("next")]);
+        assert_eq!(
+            voice.take_said(),
+            [told("15 more changes of bans are not shown"), told("next")]
+        );
         voice.look(9);
         assert_eq!(voice.take_said(), []);
     }

@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use weir_config::TlsFiles;
-use weir_tls::{ClientTrust, Files, Pair, Roots, Staple, TicketKeys, Trust, WantedOfClients, provider};
+use weir_tls::{
+    ClientTrust, Files, Pair, Roots, Staple, TicketKeys, Trust, WantedOfClients, provider,
+};
 
 use super::now;
 
@@ -21,7 +23,9 @@ pub(crate) fn check(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
             pair.out_of_time(now).map_or_else(|| Ok(warnings(files, &pair, now)), Err)
         }
         TlsFiles::Ocsp { response, certificate, key } => {
-            let misfit = Staple::read(response).map_err(|bad| bad.to_string())?.misfit(&read(certificate, key)?, now);
+            let misfit = Staple::read(response)
+                .map_err(|bad| bad.to_string())?
+                .misfit(&read(certificate, key)?, now);
             misfit.map_or_else(|| Ok(Vec::new()), Err)
         }
         _ => check_to_run(files),
@@ -54,7 +58,9 @@ pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
             let trust = ClientTrust::read(&wanted, &provider()).map_err(|bad| bad.to_string())?;
             Ok(trust.warnings(now))
         }
-        TlsFiles::TicketKeys(path) => TicketKeys::read(path).map(|keys| keys.warnings()).map_err(|bad| bad.to_string()),
+        TlsFiles::TicketKeys(path) => {
+            TicketKeys::read(path).map(|keys| keys.warnings()).map_err(|bad| bad.to_string())
+        }
     }
 }
 

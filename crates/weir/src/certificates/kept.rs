@@ -8,7 +8,8 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use weir_tls::{
-    BadPair, ClientTrust, EXPIRES_SOON_S, Files, Pair, Roots, Staple, TicketKeys, Trust, WantedOfClients, provider,
+    BadPair, ClientTrust, EXPIRES_SOON_S, Files, Pair, Roots, Staple, TicketKeys, Trust,
+    WantedOfClients, provider,
 };
 
 use crate::side::stamp::Stamp;
@@ -119,7 +120,9 @@ impl Source for WantedOfClients {
 
     fn told(&self, trust: &ClientTrust) -> String {
         let (file, count, lists) = (self.authorities.display(), trust.authorities, trust.lists);
-        format!("reread the CA file for client certificates, {file}: {count} certificates, {lists} revocation lists")
+        format!(
+            "reread the CA file for client certificates, {file}: {count} certificates, {lists} revocation lists"
+        )
     }
 
     fn age(trust: &ClientTrust, now: i64) -> Age {

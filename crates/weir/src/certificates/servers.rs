@@ -38,8 +38,10 @@ impl ServerFiles {
             TrustPlan::File(path) => Trust::File(path.clone()),
             TrustPlan::Anybody => Trust::Anybody,
         };
-        let files =
-            tls.certificate.as_ref().map(|plan| Files { certificate: plan.certificate.clone(), key: plan.key.clone() });
+        let files = tls
+            .certificate
+            .as_ref()
+            .map(|plan| Files { certificate: plan.certificate.clone(), key: plan.key.clone() });
         let now = super::now();
         let shown = files.clone().map(|files| Kept::open(files, now)).transpose()?;
         let roots = Kept::open(trust.clone(), now)?;
@@ -48,7 +50,11 @@ impl ServerFiles {
 
     /// Returns the files.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.roots.source.files().into_iter().chain(self.shown.iter().flat_map(|kept| kept.source.files()))
+        self.roots
+            .source
+            .files()
+            .into_iter()
+            .chain(self.shown.iter().flat_map(|kept| kept.source.files()))
     }
 }
 
@@ -65,7 +71,11 @@ impl Servers {
     ///
     /// # Errors
     /// A server's name cannot be in a certificate.
-    pub(super) fn new(upstream: &UpstreamPlan, tls: &ServerTlsPlan, files: ServerFiles) -> Result<Servers, String> {
+    pub(super) fn new(
+        upstream: &UpstreamPlan,
+        tls: &ServerTlsPlan,
+        files: ServerFiles,
+    ) -> Result<Servers, String> {
         let ServerFiles { wanted, roots, shown } = files;
         let names = upstream.servers.iter().map(|server| PeerName::new(tls.name_of(server)));
         let names = names.collect::<Result<Vec<_>, _>>().map_err(|bad| bad.to_string())?;
@@ -76,7 +86,10 @@ impl Servers {
 
     /// Returns what makes connections to each server use TLS.
     pub(super) fn seals(&self) -> impl Iterator<Item = Option<Arc<dyn Seal>>> {
-        self.terms.seals().iter().map(|seal| Some(Arc::<weir_tls::ServerSeal>::clone(seal) as Arc<dyn Seal>))
+        self.terms
+            .seals()
+            .iter()
+            .map(|seal| Some(Arc::<weir_tls::ServerSeal>::clone(seal) as Arc<dyn Seal>))
     }
 
     /// Whether the results of [`Servers::seals`] are still in use for new connections.
@@ -89,7 +102,10 @@ impl Servers {
         if let Some(kept) = &mut self.shown {
             is_new |= kept.look(now, tell);
         }
-        if is_new && let Err(bad) = self.terms.renew(&self.roots.value, self.shown.as_ref().map(|kept| &kept.value)) {
+        if is_new
+            && let Err(bad) =
+                self.terms.renew(&self.roots.value, self.shown.as_ref().map(|kept| &kept.value))
+        {
             tell(format!("{bad}; connections to servers continue as before"));
         }
     }

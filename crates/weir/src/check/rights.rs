@@ -26,13 +26,18 @@ pub(super) fn needed(plan: &Plan) -> Vec<Right> {
 /// The same for a system where every user may listen on the ports from this number on.
 fn needed_from(plan: &Plan, unprivileged_from: u16) -> Vec<Right> {
     let mut rights = Vec::new();
-    let ports = plan.listeners.iter().filter_map(|listener| Some(listener.address.network()?.port()));
+    let ports =
+        plan.listeners.iter().filter_map(|listener| Some(listener.address.network()?.port()));
     let mut ports: Vec<u16> = ports.filter(|port| (1..unprivileged_from).contains(port)).collect();
     ports.sort_unstable();
     ports.dedup();
     if !ports.is_empty() {
         let shown: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let what = format!("to listen on {} {}", if ports.len() == 1 { "port" } else { "ports" }, shown.join(", "));
+        let what = format!(
+            "to listen on {} {}",
+            if ports.len() == 1 { "port" } else { "ports" },
+            shown.join(", ")
+        );
         rights.push(Right { capability: "CAP_NET_BIND_SERVICE", what, without: None });
     }
     if ways::need_raw(plan) {
@@ -42,7 +47,11 @@ fn needed_from(plan: &Plan, unprivileged_from: u16) -> Vec<Right> {
     let bans = plan.shield.as_ref().and_then(|shield| shield.ban.as_ref());
     if let Some(ban) = bans.filter(|ban| ban.via != BanVia::User) {
         let is_xdp = matches!(ban.via, BanVia::Xdp(_));
-        let what = if is_xdp { "`ban` by `via=\"xdp\"`" } else { "`ban`, to have the kernel drop packets" };
+        let what = if is_xdp {
+            "`ban` by `via=\"xdp\"`"
+        } else {
+            "`ban`, to have the kernel drop packets"
+        };
         let without = Some("weir itself resets connections of banned clients, which costs more");
         rights.push(Right { capability: "CAP_NET_ADMIN", what: what.to_owned(), without });
         if is_xdp {
@@ -82,13 +91,19 @@ mod tests {
 
     fn of(text: &str) -> String {
         let text = format!("{text}\nroute {{ respond 204; }}\n");
-        let config = weir_config::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{errors}"));
+        let config =
+            weir_config::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{errors}"));
         needed_from(&config.plan, 1024).iter().map(Right::line).collect()
     }
 
     #[test]
     fn rights_are_told_with_their_reasons() {
-        assert_eq!(of("listen \"127.0.0.1:8080\"\nshield { limit \"a\" count=\"requests\" rate=\"1/s\"; }"), "");
+        assert_eq!(
+            of(
+                "listen \"127.0.0.1:8080\"\nshield { limit \"a\" count=\"requests\" rate=\"1/s\"; }"
+            ),
+            ""
+        );
         assert_eq!(
             of("listen \"127.0.0.1:443\"\nlisten \"[::1]:80\"\nlisten \"127.0.0.1:80\""),
             "needs CAP_NET_BIND_SERVICE: to listen on ports 80, 443\n"
@@ -97,10 +112,17 @@ mod tests {
         assert!(raw.starts_with("needs CAP_NET_RAW: ") && raw.lines().count() == 1, "{raw}");
         let limit = "limit \"a\" count=\"requests\" rate=\"1/s\"";
         let bans = |via: &str| {
-            of(&format!("listen \"127.0.0.1:8080\"\nshield {{ {limit}; ban after=2 within=\"1m\" {via}; }}"))
+            of(&format!(
+                "listen \"127.0.0.1:8080\"\nshield {{ {limit}; ban after=2 within=\"1m\" {via}; }}"
+            ))
         };
         let nft = bans("");
-        assert!(nft.starts_with("needs CAP_NET_ADMIN: `ban`, to have the kernel drop packets; without it "), "{nft}");
+        assert!(
+            nft.starts_with(
+                "needs CAP_NET_ADMIN: `ban`, to have the kernel drop packets; without it "
+            ),
+            "{nft}"
+        );
         assert_eq!(bans("via=\"user\""), "");
     }
 }

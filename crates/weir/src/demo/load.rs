@@ -24,7 +24,8 @@ const SETTLING: u32 = 3;
 const TIMEOUT_US: u64 = 10_000_000;
 
 /// The ways, in turn: the name of an upstream, and the path of its requests.
-pub(super) const WAYS: [(&str, &str); 2] = [("pipelined", "/"), ("one-at-a-time", "/one-at-a-time")];
+pub(super) const WAYS: [(&str, &str); 2] =
+    [("pipelined", "/"), ("one-at-a-time", "/one-at-a-time")];
 
 /// The working clients, until [`Load::end`].
 #[derive(Debug)]
@@ -40,7 +41,12 @@ impl Load {
     ///
     /// # Errors
     /// No TLS client, or no thread.
-    pub(super) fn start(clients: u32, address: SocketAddr, is_tls: bool, io: IoChoice) -> Result<Load, String> {
+    pub(super) fn start(
+        clients: u32,
+        address: SocketAddr,
+        is_tls: bool,
+        io: IoChoice,
+    ) -> Result<Load, String> {
         let mut load = Load { stop: Arc::default(), turns: Arc::default(), thread: None };
         if clients == 0 {
             return Ok(load);
@@ -99,8 +105,14 @@ fn plan(
     let scheme = if is_tls { "https" } else { "http" };
     let target = Target::parse(&format!("{scheme}://{address}{path}"))?;
     let tls = if is_tls {
-        let wishes =
-            Wishes { trust: Trust::Anybody, version: None, suite: None, group: None, resume: false, http2: false };
+        let wishes = Wishes {
+            trust: Trust::Anybody,
+            version: None,
+            suite: None,
+            group: None,
+            resume: false,
+            http2: false,
+        };
         Some(Caller::new(&Client::new(&wishes)?, &target.name)?)
     } else {
         None
@@ -181,7 +193,9 @@ impl Comparison {
         }
         let line = |((name, _), sum): (&(&str, &str), &Sum)| {
             let (rate, cost) = (sum.requests / sum.seconds, sum.cpu_us / sum.requests);
-            format!("weir demo: {name:<13} {rate:>7.0} req/s, {cost:>5.1} us of weir's processor time for each\n")
+            format!(
+                "weir demo: {name:<13} {rate:>7.0} req/s, {cost:>5.1} us of weir's processor time for each\n"
+            )
         };
         Some(WAYS.iter().zip(&self.sums).map(line).collect())
     }

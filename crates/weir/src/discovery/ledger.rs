@@ -130,7 +130,12 @@ impl Ledger {
     }
 
     /// Notes the end of a lookup.
-    pub(super) fn learn(&mut self, text: &str, answer: Result<Answer, Trouble>, now: Instant) -> Option<News> {
+    pub(super) fn learn(
+        &mut self,
+        text: &str,
+        answer: Result<Answer, Trouble>,
+        now: Instant,
+    ) -> Option<News> {
         let name = self.names.get_mut(text)?;
         (name.is_asked, name.is_settled) = (false, true);
         match answer {
@@ -148,7 +153,10 @@ impl Ledger {
     /// Returns when something is due.
     pub(super) fn next(&self) -> Option<Instant> {
         let due = self.names.values().filter(|name| !name.is_asked).map(|name| name.due);
-        let missing = self.names.values().flat_map(|name| name.addresses.values().filter_map(|(_, since)| *since));
+        let missing = self
+            .names
+            .values()
+            .flat_map(|name| name.addresses.values().filter_map(|(_, since)| *since));
         due.chain(missing.map(|since| since + hold(&self.plan))).min()
     }
 
@@ -159,8 +167,9 @@ impl Ledger {
 
     /// Returns the addresses in use.
     pub(super) fn known(&self) -> BTreeMap<String, Vec<Place>> {
-        let of =
-            |(text, name): (&String, &Name)| (text.clone(), name.addresses.values().map(|(place, _)| *place).collect());
+        let of = |(text, name): (&String, &Name)| {
+            (text.clone(), name.addresses.values().map(|(place, _)| *place).collect())
+        };
         self.names.iter().map(of).collect()
     }
 
@@ -176,7 +185,13 @@ impl Ledger {
 }
 
 impl Name {
-    fn answered(&mut self, text: &str, answer: Answer, plan: &DiscoveryPlan, now: Instant) -> Option<News> {
+    fn answered(
+        &mut self,
+        text: &str,
+        answer: Answer,
+        plan: &DiscoveryPlan,
+        now: Instant,
+    ) -> Option<News> {
         let was_lost = self.problem.take().is_some();
         self.failures = 0;
         if answer.is_whole {
@@ -193,7 +208,13 @@ impl Name {
         was_lost.then(|| News::Back(format!("resolved {text} again")))
     }
 
-    fn failed(&mut self, text: &str, trouble: &Trouble, plan: &DiscoveryPlan, now: Instant) -> Option<News> {
+    fn failed(
+        &mut self,
+        text: &str,
+        trouble: &Trouble,
+        plan: &DiscoveryPlan,
+        now: Instant,
+    ) -> Option<News> {
         self.due = now
             + match trouble {
                 Trouble::Nothing(_, ttl) => {
@@ -216,13 +237,16 @@ impl Name {
                 format!("known addresses remain in use for {} s", hold(plan).as_secs_f64())
             }
         };
-        before.is_none().then(|| News::Lost(format!("cannot resolve {text}: {}; {stays}", trouble.text())))
+        before
+            .is_none()
+            .then(|| News::Lost(format!("cannot resolve {text}: {}; {stays}", trouble.text())))
     }
 
     /// Notes which addresses are missing from a result.
     fn miss(&mut self, these: &[Place], plan: &DiscoveryPlan, now: Instant) {
         let is_missing = |address: &SocketAddr| these.iter().all(|place| place.address != *address);
-        for (_, (_, since)) in self.addresses.iter_mut().filter(|(address, _)| is_missing(address)) {
+        for (_, (_, since)) in self.addresses.iter_mut().filter(|(address, _)| is_missing(address))
+        {
             since.get_or_insert(now);
         }
         self.expire(hold(plan), now);

@@ -93,7 +93,11 @@ impl List {
                 Ok(servers) => {
                     let was_told = std::mem::take(&mut self.is_told);
                     (self.servers, self.problem) = (servers, None);
-                    let text = format!("read the servers in {} again: {}", path.display(), self.servers.len());
+                    let text = format!(
+                        "read the servers in {} again: {}",
+                        path.display(),
+                        self.servers.len()
+                    );
                     return (was_told || !is_first).then_some(News::Back(text));
                 }
                 Err(why) => {
@@ -113,9 +117,12 @@ impl List {
 fn read(path: &Path) -> Result<Vec<ServerPlan>, String> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
-    let done = weir_io::open_regular(path).and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes));
+    let done = weir_io::open_regular(path)
+        .and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes));
     let done = match done {
-        Ok(size) if size as u64 > LIST_BYTES_MAX => Err(io::Error::other(format!("more than {LIST_BYTES_MAX} bytes"))),
+        Ok(size) if size as u64 > LIST_BYTES_MAX => {
+            Err(io::Error::other(format!("more than {LIST_BYTES_MAX} bytes")))
+        }
         done => done,
     };
     done.map_err(|error| format!("cannot read {name}: {error}"))?;
@@ -145,7 +152,10 @@ mod tests {
         assert_eq!(lists.look(), []);
         write("server \"10.0.0.1:80\"; server \"a.test:80\"");
         assert!(back(lists.look()));
-        assert_eq!((lists.known()[&path].len(), lists.names().collect::<Vec<_>>()), (2, vec!["a.test:80"]));
+        assert_eq!(
+            (lists.known()[&path].len(), lists.names().collect::<Vec<_>>()),
+            (2, vec!["a.test:80"])
+        );
         assert_eq!(lists.look(), []);
         write("server \"10.0.0.1:80\"; server \"a.te");
         assert_eq!(lists.look(), [], "somebody may be writing");

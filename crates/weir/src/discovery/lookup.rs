@@ -40,28 +40,35 @@ impl Asker {
     /// # Errors
     /// The objections of hickory-resolver to the name servers.
     pub(super) fn new(plan: &DiscoveryPlan) -> Result<Rc<Asker>, String> {
-        let dns = Dns::searching(&plan.resolvers, ADDRESSES_MAX).map_err(|error| error.to_string())?;
+        let dns =
+            Dns::searching(&plan.resolvers, ADDRESSES_MAX).map_err(|error| error.to_string())?;
         let hosts = plan.resolvers.is_empty().then(|| RefCell::new(Hosts::new(HOSTS)));
         Ok(Rc::new(Asker { dns, hosts, family: plan.family }))
     }
 
     /// Returns the places of a name as it is written: `host:port`, or a service.
     pub(super) async fn look_up(self: Rc<Asker>, written: &str) -> Result<Answer, Trouble> {
-        tokio::time::timeout(PATIENCE, self.find(&written.to_ascii_lowercase())).await.unwrap_or(Err(SILENCE))
+        tokio::time::timeout(PATIENCE, self.find(&written.to_ascii_lowercase()))
+            .await
+            .unwrap_or(Err(SILENCE))
     }
 
     async fn find(self: &Rc<Asker>, written: &str) -> Result<Answer, Trouble> {
-        let Some((host, port)) = written.rsplit_once(':') else { return self.service(written).await };
+        let Some((host, port)) = written.rsplit_once(':') else {
+            return self.service(written).await;
+        };
         let port: u16 = port.parse().map_err(|_| NO_NAME)?;
         let (found, is_whole) = self.host(host).await?;
-        let places = found.list.into_iter().map(|address| SocketAddr::new(address, port).into()).collect();
+        let places =
+            found.list.into_iter().map(|address| SocketAddr::new(address, port).into()).collect();
         Ok(Answer { places, ttl: found.ttl, is_whole })
     }
 
     /// Looks a service up, with all the addresses of each of its hosts.
     async fn service(self: &Rc<Asker>, written: &str) -> Result<Answer, Trouble> {
         let name = relative(written).ok_or(NO_NAME)?;
-        let (services, mut ttl) = self.dns.ask_service(&name).await.map_err(|why| trouble(&[why]))?;
+        let (services, mut ttl) =
+            self.dns.ask_service(&name).await.map_err(|why| trouble(&[why]))?;
         let mut asking = JoinSet::new();
         for (at, service) in services.iter().enumerate() {
             let (asker, host) = (Rc::clone(self), service.target.to_ascii().to_ascii_lowercase());
@@ -73,7 +80,10 @@ impl Asker {
                 Ok((found, whole)) => {
                     (ttl, is_whole) = (ttl.min(found.ttl), is_whole && whole);
                     let service = &services[at];
-                    let place = |ip| Place { address: SocketAddr::new(ip, service.port), ..rank(service, &services) };
+                    let place = |ip| Place {
+                        address: SocketAddr::new(ip, service.port),
+                        ..rank(service, &services)
+                    };
                     places.extend(found.list.into_iter().map(place));
                 }
                 Err(why) => {
@@ -102,7 +112,8 @@ impl Asker {
     fn in_hosts(&self, host: &str) -> Option<Vec<IpAddr>> {
         let mut hosts = self.hosts.as_ref()?.borrow_mut();
         let list = hosts.find(host, Instant::now())?.iter().copied();
-        let list: Vec<IpAddr> = list.filter(|address| self.kinds().contains(&kind_of(*address))).collect();
+        let list: Vec<IpAddr> =
+            list.filter(|address| self.kinds().contains(&kind_of(*address))).collect();
         (!list.is_empty()).then_some(list)
     }
 
@@ -175,7 +186,8 @@ fn rank(service: &SRV, all: &[SRV]) -> Place {
     let peers = all.iter().filter(|other| other.priority == service.priority);
     let most = peers.map(|other| u32::from(other.weight)).max().unwrap_or(0);
     // If none has a weight, all are equal.
-    let share = (u32::from(service.weight) * 100).checked_div(most).map_or(100, |share| share.max(1));
+    let share =
+        (u32::from(service.weight) * 100).checked_div(most).map_or(100, |share| share.max(1));
     Place { address: UNLOCATED, share, backup: service.priority > lowest }
 }
 
@@ -189,8 +201,12 @@ mod tests {
 
     #[test]
     fn what_was_found_is_joined() {
-        let found =
-            |last: u8, ttl_s| Ok(Found { list: vec![IpAddr::from([10, 0, 0, last])], ttl: Duration::from_secs(ttl_s) });
+        let found = |last: u8, ttl_s| {
+            Ok(Found {
+                list: vec![IpAddr::from([10, 0, 0, last])],
+                ttl: Duration::from_secs(ttl_s),
+            })
+        };
         let (both, is_whole) = join(vec![found(1, 9), found(2, 5)]).unwrap();
         assert_eq!((both.list.len(), both.ttl, is_whole), (2, Duration::from_secs(5), true));
         for (other, is_whole) in [
@@ -206,7 +222,11 @@ mod tests {
         for (one, other, told) in [
             (Name(None), Failed, Trouble::Nothing("there is no such name", None)),
             (Name(None), Kind(None), Trouble::Nothing("there is no such name", None)),
-            (Name(seconds(9)), Kind(seconds(7)), Trouble::Nothing("there is no such name", seconds(7))),
+            (
+                Name(seconds(9)),
+                Kind(seconds(7)),
+                Trouble::Nothing("there is no such name", seconds(7)),
+            ),
             (Kind(None), Kind(None), Trouble::Nothing("it has no addresses", None)),
             (Kind(seconds(3)), Kind(None), Trouble::Nothing("it has no addresses", seconds(3))),
             (Kind(None), TimedOut, SILENCE),
@@ -221,7 +241,8 @@ mod tests {
     #[test]
     fn services_have_ranks() {
         let of = |all: &[(u16, u16)]| -> Vec<(u32, bool)> {
-            let service = |(priority, weight): &(u16, u16)| SRV::new(*priority, *weight, 80, Name::root());
+            let service =
+                |(priority, weight): &(u16, u16)| SRV::new(*priority, *weight, 80, Name::root());
             let all: Vec<SRV> = all.iter().map(service).collect();
             all.iter().map(|one| rank(one, &all)).map(|place| (place.share, place.backup)).collect()
         };

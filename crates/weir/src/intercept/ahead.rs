@@ -127,9 +127,18 @@ impl Ahead {
     pub(super) fn new(connect: Connect, device: Device, dial: Dial) -> (Ahead, Ending) {
         let (done, ends) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let prepared = Arc::new(if connect == Connect::Syn { Prepared::early() } else { Prepared::default() });
+        let prepared =
+            Arc::new(if connect == Connect::Syn { Prepared::early() } else { Prepared::default() });
         let ending = Ending { stop: Arc::clone(&stop), done: ends };
-        (Ahead { connect, means: Means { device, dial, prepared, lets_through: false }, stop, done }, ending)
+        (
+            Ahead {
+                connect,
+                means: Means { device, dial, prepared, lets_through: false },
+                stop,
+                done,
+            },
+            ending,
+        )
     }
 
     /// Starts the thread. Returns where workers look for connections.
@@ -138,7 +147,9 @@ impl Ahead {
     /// No thread, no descriptors.
     pub(crate) fn begin(self) -> Result<Arc<Prepared>, Failure> {
         let Ahead { connect, means, stop, done } = self;
-        let max = getrlimit(Resource::Nofile).current.map_or(HELD_MAX, |most| (most / DESCRIPTORS_SHARE) as usize);
+        let max = getrlimit(Resource::Nofile)
+            .current
+            .map_or(HELD_MAX, |most| (most / DESCRIPTORS_SHARE) as usize);
         let (max, now) = (max.clamp(HELD_MIN, HELD_MAX), Instant::now());
         let prepared = Arc::clone(&means.prepared);
         let mut run: Run = match connect {
@@ -147,8 +158,8 @@ impl Ahead {
                 Box::new(move |stop| early.run(stop))
             }
             _ => {
-                let mut holder =
-                    Holder::new(means, max, now).map_err(|error| failed("cannot hold first packets", &error))?;
+                let mut holder = Holder::new(means, max, now)
+                    .map_err(|error| failed("cannot hold first packets", &error))?;
                 Box::new(move |stop| holder.run(stop))
             }
         };
@@ -156,7 +167,9 @@ impl Ahead {
         let ask = move || {
             if let Err(error) = weir_io::forgo_network().and_then(|()| run(&stop)) {
                 let instead = match connect {
-                    Connect::Syn => "weir connects to servers only after it has accepted their clients",
+                    Connect::Syn => {
+                        "weir connects to servers only after it has accepted their clients"
+                    }
                     _ => "weir accepts clients before it connects to their servers",
                 };
                 warn(format_args!("{instead}: {error}"));

@@ -75,7 +75,9 @@ fn make(
     match link.layer {
         // A macvlan on it would belong to the interface below, and bypass the programs of this one.
         Layer::Macvlan => return Err("it is a macvlan itself".into()),
-        Layer::Bridge => return Err("it is a bridge, which would have to receive all packets".into()),
+        Layer::Bridge => {
+            return Err("it is a bridge, which would have to receive all packets".into());
+        }
         Layer::Other if !link.is_ethernet() => return Err("it is not Ethernet".into()),
         Layer::Other => {}
     }
@@ -111,9 +113,16 @@ pub(super) fn shown(route: &Route, is_programs: bool) -> String {
         if is_programs {
             let _ = writeln!(text, "#   {side}, out: packets of {name} go to their neighbour");
         } else {
-            let _ = writeln!(text, "# ip link add link {side} name {name} netns NS type macvlan mode private");
-            let _ = writeln!(text, "# ip netns exec NS sysctl -w net.ipv6.conf.{name}.disable_ipv6=1");
-            let _ = writeln!(text, "# ip -n NS link set {name} mtu MTU txqueuelen {PACKETS} arp off up");
+            let _ = writeln!(
+                text,
+                "# ip link add link {side} name {name} netns NS type macvlan mode private"
+            );
+            let _ =
+                writeln!(text, "# ip netns exec NS sysctl -w net.ipv6.conf.{name}.disable_ipv6=1");
+            let _ = writeln!(
+                text,
+                "# ip -n NS link set {name} mtu MTU txqueuelen {PACKETS} arp off up"
+            );
         }
     }
     text

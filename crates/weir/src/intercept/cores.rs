@@ -77,7 +77,10 @@ fn alone(card: &Card) -> Option<Judgement> {
         let what = format!(
             "{name} is not a card: its packets arrive through {lower}, whose queues decide; weir cannot judge them"
         );
-        return Some(Judgement::new(what, vec![format!("ethtool -x {}", lower.replace(" and ", " ; ethtool -x "))]));
+        return Some(Judgement::new(
+            what,
+            vec![format!("ethtool -x {}", lower.replace(" and ", " ; ethtool -x "))],
+        ));
     }
     if *is_virtual {
         let what = format!(
@@ -89,7 +92,9 @@ fn alone(card: &Card) -> Option<Judgement> {
         let what = format!("{name} has one receive queue: one core receives everything");
         return Some(Judgement::new(
             what,
-            vec![format!("ethtool -L {name} combined N  # if `ethtool -l {name}` says that it can have more")],
+            vec![format!(
+                "ethtool -L {name} combined N  # if `ethtool -l {name}` says that it can have more"
+            )],
         ));
     }
     let what = format!(
@@ -109,7 +114,10 @@ fn hashes(both: [&Card; 2]) -> Option<Judgement> {
         (false, false) if is_same && one.is_symmetric == other.is_symmetric => return None,
         (false, false) => format!("{} and {} hash differently", both[0].name, both[1].name),
         (true, true) => {
-            format!("{} and {} hash the two directions of a connection differently", both[0].name, both[1].name)
+            format!(
+                "{} and {} hash the two directions of a connection differently",
+                both[0].name, both[1].name
+            )
         }
         (first, _) => {
             let name = &both[usize::from(!first)].name;
@@ -132,7 +140,8 @@ fn hashes(both: [&Card; 2]) -> Option<Judgement> {
 
 /// Whether both directions have the same hash.
 fn is_symmetric(rss: &Rss) -> bool {
-    let repeats = rss.key.len() >= 4 && rss.key.iter().zip(rss.key.iter().skip(2)).all(|(one, other)| one == other);
+    let repeats = rss.key.len() >= 4
+        && rss.key.iter().zip(rss.key.iter().skip(2)).all(|(one, other)| one == other);
     rss.function == TOEPLITZ && (repeats || rss.is_symmetric)
 }
 
@@ -150,14 +159,17 @@ fn tables(both: [&Card; 2]) -> Option<Judgement> {
         return None;
     }
     let queues = both[0].queues.min(both[1].queues);
-    let what = format!("{} and {} map the same hash to different queues", both[0].name, both[1].name);
+    let what =
+        format!("{} and {} map the same hash to different queues", both[0].name, both[1].name);
     let mend = both.iter().map(|card| format!("ethtool -X {} equal {queues}", card.name));
     Some(Judgement::new(what, mend.collect()))
 }
 
 /// The same queue must lead to the same core.
 fn cores(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
-    let of = |card: &Card, queue| card.interrupts.iter().find(|interrupt| interrupt.queue == queue).copied();
+    let of = |card: &Card, queue| {
+        card.interrupts.iter().find(|interrupt| interrupt.queue == queue).copied()
+    };
     let used = both[0].queues.min(both[1].queues);
     let differs = |queue: &usize| {
         let [one, other] = both.map(|card| of(card, *queue));
@@ -169,7 +181,10 @@ fn cores(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
     };
     let wrong: Vec<usize> = (0..used).filter(differs).collect();
     if both.iter().any(|card| card.interrupts.is_empty()) {
-        let what = format!("which core has the interrupts of {} and {} is not known", both[0].name, both[1].name);
+        let what = format!(
+            "which core has the interrupts of {} and {} is not known",
+            both[0].name, both[1].name
+        );
         return Some(Judgement::new(what, Vec::new()));
     }
     let first = *wrong.first()?;
@@ -180,11 +195,15 @@ fn cores(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
         wrong.len()
     );
     let near = machine.near(both[0].node);
-    let mut mend = vec!["systemctl stop irqbalance  # if it runs: it would change this again".to_owned()];
+    let mut mend =
+        vec!["systemctl stop irqbalance  # if it runs: it would change this again".to_owned()];
     for queue in wrong {
         let core = near.get(queue % near.len().max(1)).copied().unwrap_or(0);
         let interrupts = both.into_iter().filter_map(|card| of(card, queue));
-        mend.extend(interrupts.map(|one| format!("echo {core} > /proc/irq/{}/smp_affinity_list", one.number)));
+        mend.extend(
+            interrupts
+                .map(|one| format!("echo {core} > /proc/irq/{}/smp_affinity_list", one.number)),
+        );
     }
     Some(Judgement::new(what, mend))
 }
@@ -193,8 +212,10 @@ fn cores(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
 fn moved(card: &Card) -> Option<Judgement> {
     let first = card.moved.first()?;
     let what = format!("packets of queue {first} of {} are moved to other cores (RPS)", card.name);
-    let mend =
-        card.moved.iter().map(|queue| format!("echo 0 > /sys/class/net/{}/queues/rx-{queue}/rps_cpus", card.name));
+    let mend = card
+        .moved
+        .iter()
+        .map(|queue| format!("echo 0 > /sys/class/net/{}/queues/rx-{queue}/rps_cpus", card.name));
     Some(Judgement::new(what, mend.collect()))
 }
 
@@ -213,7 +234,9 @@ fn nodes(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
     }
     let near = machine.near(Some(one));
     let far = machine.allowed.iter().find(|core| !near.contains(core))?;
-    let what = format!("weir may use core {far}, which is not at node {one} of the memory, where both cards are");
+    let what = format!(
+        "weir may use core {far}, which is not at node {one} of the memory, where both cards are"
+    );
     let list: Vec<String> = near.iter().map(u32::to_string).collect();
     Some(Judgement::new(what, vec![format!("taskset -c {} weir intercept ...", list.join(","))]))
 }
@@ -227,11 +250,20 @@ mod tests {
 
     fn card(name: &str) -> Card {
         let key = SYMMETRIC.iter().copied().cycle().take(40).collect();
-        let interrupt = |queue: usize| Interrupt { queue, number: 100 + queue as u32, core: Some(queue as u32) };
+        let interrupt = |queue: usize| Interrupt {
+            queue,
+            number: 100 + queue as u32,
+            core: Some(queue as u32),
+        };
         Card {
             name: name.to_owned(),
             queues: 4,
-            rss: Some(Rss { table: (0..128).map(|at| at % 4).collect(), key, function: 1, is_symmetric: false }),
+            rss: Some(Rss {
+                table: (0..128).map(|at| at % 4).collect(),
+                key,
+                function: 1,
+                is_symmetric: false,
+            }),
             interrupts: (0..4).map(interrupt).collect(),
             node: Some(0),
             ..Card::default()
@@ -239,7 +271,10 @@ mod tests {
     }
 
     fn machine() -> Machine {
-        Machine { nodes: vec![(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])], allowed: vec![0, 1, 2, 3] }
+        Machine {
+            nodes: vec![(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])],
+            allowed: vec![0, 1, 2, 3],
+        }
     }
 
     /// Returns the only finding after this change of the servers' card.
@@ -257,8 +292,10 @@ mod tests {
         // Other lengths of tables and keys with the same effect.
         let mut server = card("eth2");
         let rss = server.rss.as_mut().expect("it tells");
-        (rss.table, rss.key) =
-            ((0..64).map(|at| at % 4).collect(), SYMMETRIC.iter().copied().cycle().take(52).collect());
+        (rss.table, rss.key) = (
+            (0..64).map(|at| at % 4).collect(),
+            SYMMETRIC.iter().copied().cycle().take(52).collect(),
+        );
         assert_eq!(judge(&card("eth1"), &server, &machine()), []);
         // Any key if the card makes directions the same first.
         let by_xor = |name| {
@@ -274,8 +311,14 @@ mod tests {
     fn a_hash_of_one_direction_is_mended_by_its_key() {
         let judged = found(|card| card.rss.as_mut().expect("it tells").key = (0..40).collect());
         assert_eq!(judged.what, "eth2 hashes the two directions of a connection differently");
-        assert!(judged.mend[0].starts_with("ethtool -X eth1 hfunc toeplitz hkey 6d:5a:6d:5a:"), "{judged:?}");
-        assert!(judged.mend[1].starts_with("ethtool -X eth2 ") && judged.mend[1].matches(':').count() == 39);
+        assert!(
+            judged.mend[0].starts_with("ethtool -X eth1 hfunc toeplitz hkey 6d:5a:6d:5a:"),
+            "{judged:?}"
+        );
+        assert!(
+            judged.mend[1].starts_with("ethtool -X eth2 ")
+                && judged.mend[1].matches(':').count() == 39
+        );
         let judged = found(|card| card.rss.as_mut().expect("it tells").key = vec![0x6d; 40]);
         assert_eq!(judged.what, "eth1 and eth2 hash differently");
         let judged = found(|card| card.rss.as_mut().expect("it tells").function = 4);
@@ -287,14 +330,19 @@ mod tests {
         let judged = found(|card| card.rss.as_mut().expect("it tells").table.reverse());
         assert_eq!(judged.mend, ["ethtool -X eth1 equal 4", "ethtool -X eth2 equal 4"]);
         for core in [Some(7), None] {
-            let judged = found(|card| card.interrupts[2] = Interrupt { queue: 2, number: 202, core });
+            let judged =
+                found(|card| card.interrupts[2] = Interrupt { queue: 2, number: 202, core });
             assert!(
-                judged.what.contains("queue 2 of eth1 and eth2") && judged.what.contains("1 of 4 queues"),
+                judged.what.contains("queue 2 of eth1 and eth2")
+                    && judged.what.contains("1 of 4 queues"),
                 "{judged:?}"
             );
             assert_eq!(
                 judged.mend[1..],
-                ["echo 2 > /proc/irq/102/smp_affinity_list", "echo 2 > /proc/irq/202/smp_affinity_list"]
+                [
+                    "echo 2 > /proc/irq/102/smp_affinity_list",
+                    "echo 2 > /proc/irq/202/smp_affinity_list"
+                ]
             );
         }
         let judged = found(|card| card.interrupts.clear());
@@ -308,16 +356,29 @@ mod tests {
         let judged = found(|card| card.is_virtual = true);
         assert!(judged.what.starts_with("eth2 is not a card") && judged.mend.is_empty());
         let judged = found(|card| card.queues = 1);
-        assert!(judged.what.contains("one receive queue") && judged.mend[0].starts_with("ethtool -L eth2 combined N"));
+        assert!(
+            judged.what.contains("one receive queue")
+                && judged.mend[0].starts_with("ethtool -L eth2 combined N")
+        );
         let judged = found(|card| card.rss = None);
-        assert!(judged.what.contains("does not report how it chooses among its 4 queues"), "{judged:?}");
+        assert!(
+            judged.what.contains("does not report how it chooses among its 4 queues"),
+            "{judged:?}"
+        );
     }
 
     #[test]
     fn memory_is_judged_where_there_is_more_than_one() {
         let judged = found(|card| card.node = Some(1));
-        assert!(judged.what.contains("eth1 is at node 0 of the memory, and eth2 at node 1"), "{judged:?}");
-        let all = judge(&card("eth1"), &card("eth2"), &Machine { allowed: (0..8).collect(), ..machine() });
+        assert!(
+            judged.what.contains("eth1 is at node 0 of the memory, and eth2 at node 1"),
+            "{judged:?}"
+        );
+        let all = judge(
+            &card("eth1"),
+            &card("eth2"),
+            &Machine { allowed: (0..8).collect(), ..machine() },
+        );
         assert_eq!(all[0].mend, ["taskset -c 0,1,2,3 weir intercept ..."]);
         let one = Machine { nodes: vec![(0, (0..8).collect())], allowed: (0..8).collect() };
         assert_eq!(judge(&card("eth1"), &card("eth2"), &one), []);

@@ -37,7 +37,12 @@ pub(super) struct Early {
 impl Early {
     /// Allows at most this many attempts whose clients have not been accepted.
     pub(super) fn new(means: Means, max: usize, now: Instant) -> Early {
-        Early { means, limits: Limits::new(max, now), packet: vec![0; PACKET_BYTES_MAX], look_at: now }
+        Early {
+            means,
+            limits: Limits::new(max, now),
+            packet: vec![0; PACKET_BYTES_MAX],
+            look_at: now,
+        }
     }
 
     /// Works until it is stopped.
@@ -86,7 +91,9 @@ impl Early {
 
     fn may_begin(&mut self, now: Instant) -> bool {
         let prepared = &self.means.prepared;
-        !prepared.is_over() && self.limits.has_room(prepared.waiting()) && self.limits.may_begin(now)
+        !prepared.is_over()
+            && self.limits.has_room(prepared.waiting())
+            && self.limits.may_begin(now)
     }
 
     /// Checks timeouts and room.

@@ -125,8 +125,13 @@ impl Holder {
         let way = self.means.way(client);
         let taken = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL];
         match Attempt::begin(way, server) {
-            Err(error) if Errno::from_io_error(&error).is_some_and(|errno| taken.contains(&errno)) => {
-                let any_port = Attempt::begin(Outbound { from: Some(SocketAddr::new(client.ip(), 0)), ..way }, server);
+            Err(error)
+                if Errno::from_io_error(&error).is_some_and(|errno| taken.contains(&errno)) =>
+            {
+                let any_port = Attempt::begin(
+                    Outbound { from: Some(SocketAddr::new(client.ip(), 0)), ..way },
+                    server,
+                );
                 any_port.inspect(|_| self.means.prepared.count_changed_port())
             }
             begun => begun,
@@ -145,7 +150,9 @@ impl Holder {
                 (Held::Connected, Some(packet))
             }
             Outcome::Refused => (Held::Refused, first.map(|first| first.reset())),
-            Outcome::Unreachable(report) => (Held::Unreachable, first.and_then(|first| first.unreachable(report))),
+            Outcome::Unreachable(report) => {
+                (Held::Unreachable, first.and_then(|first| first.unreachable(report)))
+            }
             Outcome::Failed(_) => (Held::Silent, None),
         };
         self.means.prepared.count(what);

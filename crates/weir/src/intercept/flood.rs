@@ -58,9 +58,11 @@ mod tests {
 
     #[test]
     fn drops_are_read() {
-        let text =
-            "TcpExt: SyncookiesSent ListenOverflows ListenDrops Last\nTcpExt: 1 2 37 4\nIpExt: ListenDrops\nIpExt: 5\n";
-        assert_eq!((in_text(text), in_text("TcpExt: One\nTcpExt: 1\n"), in_text("")), (Some(37), None, None));
+        let text = "TcpExt: SyncookiesSent ListenOverflows ListenDrops Last\nTcpExt: 1 2 37 4\nIpExt: ListenDrops\nIpExt: 5\n";
+        assert_eq!(
+            (in_text(text), in_text("TcpExt: One\nTcpExt: 1\n"), in_text("")),
+            (Some(37), None, None)
+        );
     }
 
     #[test]
@@ -70,17 +72,25 @@ mod tests {
         assert!(!flood.is_on(0, at(0)));
         assert!(flood.is_on(3, at(100)) && flood.is_on(3, at(5_099)) && !flood.is_on(3, at(5_100)));
         // Too early, and then after a long time.
-        assert!(flood.is_on(4, at(5_200)) && flood.is_on(5, at(9_000)) && flood.is_on(5, at(18_999)));
+        assert!(
+            flood.is_on(4, at(5_200)) && flood.is_on(5, at(9_000)) && flood.is_on(5, at(18_999))
+        );
         assert!(!flood.is_on(5, at(19_000)) && !flood.is_on(5, at(60_000)));
-        assert!(flood.is_on(6, at(60_100)) && flood.is_on(6, at(65_099)) && !flood.is_on(6, at(65_100)));
+        assert!(
+            flood.is_on(6, at(60_100)) && flood.is_on(6, at(65_099)) && !flood.is_on(6, at(65_100))
+        );
         let mut now = 65_200;
         for (seconds, dropped) in [10, 20, 40, 60, 60].into_iter().zip(7..) {
-            assert!(flood.is_on(dropped, at(now)) && flood.is_on(dropped, at(now + seconds * 1000 - 1)));
+            assert!(
+                flood.is_on(dropped, at(now)) && flood.is_on(dropped, at(now + seconds * 1000 - 1))
+            );
             now += seconds * 1000;
             assert!(!flood.is_on(dropped, at(now)));
         }
         // Counts from before the process was in its namespace do not matter later.
         let mut flood = Flood::default();
-        assert!(flood.is_on(50_000, at(0)) && !flood.is_on(0, at(6_000)) && flood.is_on(1, at(60_000)));
+        assert!(
+            flood.is_on(50_000, at(0)) && !flood.is_on(0, at(6_000)) && flood.is_on(1, at(60_000))
+        );
     }
 }

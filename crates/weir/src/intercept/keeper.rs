@@ -95,7 +95,8 @@ pub(super) fn start(way: Way) -> Result<(Keeper, Watch), Failure> {
     let (end, ended) = sync_channel(0);
     let watch = Watch::default();
     let seen = watch.clone();
-    let thread = thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(way, &seen, &ended));
+    let thread =
+        thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(way, &seen, &ended));
     let thread = thread.map_err(|error| failed("no thread", &error))?;
     Ok((Keeper { end, thread }, watch))
 }
@@ -127,11 +128,18 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
         }
         passes = why;
         match why {
-            Some(Why::Full) => warn(format_args!("new connections bypass weir: {most} {}", Why::Full.word())),
-            Some(Why::Flooded) => {
-                warn(format_args!("new connections bypass weir for a while: {} (ListenDrops)", Why::Flooded.word()));
+            Some(Why::Full) => {
+                warn(format_args!("new connections bypass weir: {most} {}", Why::Full.word()))
             }
-            Some(Why::Stuck) => warn(format_args!("new connections bypass weir: {}", Why::Stuck.word())),
+            Some(Why::Flooded) => {
+                warn(format_args!(
+                    "new connections bypass weir for a while: {} (ListenDrops)",
+                    Why::Flooded.word()
+                ));
+            }
+            Some(Why::Stuck) => {
+                warn(format_args!("new connections bypass weir: {}", Why::Stuck.word()))
+            }
             None => tell("weir intercepts new connections again"),
         }
     }
@@ -171,8 +179,9 @@ fn sockets_inside() -> u64 {
 
 /// Returns the TCP sockets in a file of statistics (proc_pid_net(5)).
 fn in_use(text: &str) -> u64 {
-    let line =
-        text.lines().find_map(|line| line.strip_prefix("TCP: inuse ").or_else(|| line.strip_prefix("TCP6: inuse ")));
+    let line = text.lines().find_map(|line| {
+        line.strip_prefix("TCP: inuse ").or_else(|| line.strip_prefix("TCP6: inuse "))
+    });
     line.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
@@ -185,7 +194,8 @@ mod tests {
 
     #[test]
     fn sockets_are_counted() {
-        let four = "sockets: used 161\nTCP: inuse 27 orphan 0 tw 4 alloc 30 mem 1\nUDP: inuse 2 mem 0\n";
+        let four =
+            "sockets: used 161\nTCP: inuse 27 orphan 0 tw 4 alloc 30 mem 1\nUDP: inuse 2 mem 0\n";
         let six = "TCP6: inuse 5\nUDP6: inuse 1\n";
         assert_eq!((in_use(four), in_use(six), in_use("")), (27, 5, 0));
         assert!(sockets_inside() < 1_000_000);
@@ -193,7 +203,8 @@ mod tests {
 
     #[test]
     fn there_is_room_again_when_there_is_clearly_some() {
-        let limits = [(899, false, false), (900, false, true), (800, true, true), (799, true, false)];
+        let limits =
+            [(899, false, false), (900, false, true), (800, true, true), (799, true, false)];
         for (used, is_full, becomes) in limits {
             assert_eq!(is_used_up(used, 1000, is_full), becomes, "{used}");
         }
@@ -205,7 +216,8 @@ mod tests {
     #[test]
     fn descriptors_are_counted() {
         let before = descriptors();
-        let more: Vec<_> = (0..100).map(|_| fs::File::open("/dev/null").expect("a descriptor")).collect();
+        let more: Vec<_> =
+            (0..100).map(|_| fs::File::open("/dev/null").expect("a descriptor")).collect();
         assert!(before == 0 || descriptors() >= more.len() as u64, "{before}");
     }
 }

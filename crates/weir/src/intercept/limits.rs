@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn there_is_room_again_when_there_is_clearly_some() {
         let mut limits = Limits::new(100, Instant::now());
-        for (count, has_room) in [(0, true), (99, true), (100, false), (99, false), (75, false), (74, true), (99, true)]
+        for (count, has_room) in
+            [(0, true), (99, true), (100, false), (99, false), (75, false), (74, true), (99, true)]
         {
             assert_eq!(limits.has_room(count), has_room, "{count}");
         }

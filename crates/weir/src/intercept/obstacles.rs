@@ -47,7 +47,11 @@ impl Found {
                 return;
             }
         }
-        let judged = cores::judge(&cores::read(&route.client), &cores::read(&route.server), &cores::Machine::here());
+        let judged = cores::judge(
+            &cores::read(&route.client),
+            &cores::read(&route.server),
+            &cores::Machine::here(),
+        );
         if judged.is_empty() {
             self.notes.push("both sides of a connection are received by the same core".to_owned());
         }
@@ -66,14 +70,20 @@ impl Found {
             self.notes.iter().for_each(crate::terminal::warn);
             return Ok(());
         }
-        let lines = self.obstacles.iter().map(|(what, help)| format!("weir: {what}\n  help: {help}\n")).collect();
+        let lines = self
+            .obstacles
+            .iter()
+            .map(|(what, help)| format!("weir: {what}\n  help: {help}\n"))
+            .collect();
         Err(if self.is_forbidden { Failure::Privilege(lines) } else { Failure::Running(lines) })
     }
 }
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.obstacles.iter().try_for_each(|(what, help)| writeln!(f, "error: {what}\n  help: {help}"))?;
+        self.obstacles
+            .iter()
+            .try_for_each(|(what, help)| writeln!(f, "error: {what}\n  help: {help}"))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
         if self.is_clear() { writeln!(f, "no obstacles found") } else { Ok(()) }
     }
@@ -107,7 +117,10 @@ pub(super) fn look(route: &Route) -> Found {
     let [client, server] = [&route.client, &route.server].map(|name| interface(&mut found, name));
     if server.is_some_and(|link| !link.is_ethernet()) {
         found.obstacle(
-            format!("{} is not Ethernet: weir cannot intercept packets that leave there", route.server),
+            format!(
+                "{} is not Ethernet: weir cannot intercept packets that leave there",
+                route.server
+            ),
             "a tunnel or ppp can be the client side only",
         );
     }
@@ -150,7 +163,10 @@ fn interface(found: &mut Found, name: &str) -> Option<Link> {
         let known: Vec<String> = fs::read_dir("/sys/class/net")
             .map(|all| all.filter_map(|one| one.ok()?.file_name().into_string().ok()).collect())
             .unwrap_or_default();
-        found.obstacle(format!("no interface {name}"), format!("this machine has {}", known.join(", ")));
+        found.obstacle(
+            format!("no interface {name}"),
+            format!("this machine has {}", known.join(", ")),
+        );
         return None;
     };
     let link = interfaces.link(index).ok()?;
@@ -171,10 +187,17 @@ fn forwarding(found: &mut Found, client: &str) {
             let what = format!(
                 "this machine does not forward packets that arrive on {client}, so weir has no connections to intercept"
             );
-            found.obstacle(what, "sysctl net.ipv4.ip_forward=1, and for IPv6 net.ipv6.conf.all.forwarding=1");
+            found.obstacle(
+                what,
+                "sysctl net.ipv4.ip_forward=1, and for IPv6 net.ipv6.conf.all.forwarding=1",
+            );
         }
-        (false, true) => found.notes.push("IPv4 is not forwarded: sysctl net.ipv4.ip_forward=1".to_owned()),
-        (true, false) => found.notes.push("IPv6 is not forwarded: sysctl net.ipv6.conf.all.forwarding=1".to_owned()),
+        (false, true) => {
+            found.notes.push("IPv4 is not forwarded: sysctl net.ipv4.ip_forward=1".to_owned())
+        }
+        (true, false) => found
+            .notes
+            .push("IPv6 is not forwarded: sysctl net.ipv6.conf.all.forwarding=1".to_owned()),
         (true, true) => {}
     }
 }

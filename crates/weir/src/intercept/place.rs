@@ -54,7 +54,9 @@ fn outer() -> String {
 /// Shows the commands that one would type for this.
 pub(super) fn shown(route: &Route) -> String {
     let (Route { initcwnd: [to_clients, to_servers], .. }, outer) = (route, "weirPID");
-    let window = |segments: &Option<u32>| segments.map_or_else(String::new, |segments| format!(" initcwnd {segments}"));
+    let window = |segments: &Option<u32>| {
+        segments.map_or_else(String::new, |segments| format!(" initcwnd {segments}"))
+    };
     let mut text = String::from(
         "# In a network namespace without a name, NS, which ends with weir; MTU is the smaller MTU of both sides:\n",
     );
@@ -65,24 +67,42 @@ pub(super) fn shown(route: &Route) -> String {
     text.push_str(&beside::shown(route, false));
     text.push_str("# In any case:\n");
     text.push_str("# ip -n NS link set lo up\n");
-    let _ = writeln!(text, "# ip -n NS link set {INSIDE} address ADDRESS-OF-{outer} {limits} arp off up");
+    let _ = writeln!(
+        text,
+        "# ip -n NS link set {INSIDE} address ADDRESS-OF-{outer} {limits} arp off up"
+    );
     for family in ["-4", "-6"] {
         let _ = writeln!(text, "# ip -n NS {family} route add local default dev lo table 100");
         let _ = writeln!(text, "# ip -n NS {family} rule add iif {INSIDE} lookup 100");
         if to_clients.is_some() {
             let window = window(to_clients);
-            let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}{window} table 101");
-            let _ = writeln!(text, "# ip -n NS {family} rule add fwmark {} lookup 101", Interfaces::MARK);
+            let _ = writeln!(
+                text,
+                "# ip -n NS {family} route add default dev {INSIDE}{window} table 101"
+            );
+            let _ = writeln!(
+                text,
+                "# ip -n NS {family} rule add fwmark {} lookup 101",
+                Interfaces::MARK
+            );
         }
-        let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}{}", window(to_servers));
+        let _ = writeln!(
+            text,
+            "# ip -n NS {family} route add default dev {INSIDE}{}",
+            window(to_servers)
+        );
     }
-    let set = |(name, value): &(String, String)| format!("# ip netns exec NS {}\n", sysctl(name, value));
+    let set =
+        |(name, value): &(String, String)| format!("# ip netns exec NS {}\n", sysctl(name, value));
     text.extend(settings(&route.ports).iter().map(set));
     let holds = route.connect == Connect::First;
     if route.connect != Connect::Accept {
         let _ = writeln!(text, "# ip -n NS tuntap add {HELD} mode tun");
         text.push_str(&set(&of_held()));
-        let _ = writeln!(text, "# ip -n NS link set {HELD} mtu MTU txqueuelen {HELD_PACKETS} addrgenmode none up");
+        let _ = writeln!(
+            text,
+            "# ip -n NS link set {HELD} mtu MTU txqueuelen {HELD_PACKETS} addrgenmode none up"
+        );
     }
     if holds {
         for family in ["-4", "-6"] {
@@ -99,10 +119,15 @@ fn shown_programs(route: &Route, outer: &str) -> String {
     let Route { client, server, connect, .. } = route;
     let mut text = String::from("# Kernel programs (tcx), whose links only weir holds:\n");
     let _ = writeln!(text, "#   {client}, in: packets of connections that weir has go to {INSIDE}");
-    let _ = writeln!(text, "#   {server}, out: new connections that came by {client} go to {INSIDE}");
+    let _ =
+        writeln!(text, "#   {server}, out: new connections that came by {client} go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, in: packets of connections that weir has go to {INSIDE}");
-    let _ = writeln!(text, "#   {outer}, in: packets of weir go to {server}, and those to clients to {client}");
-    let _ = writeln!(text, "#   NS {INSIDE}, out: they go to an interface beside those, if one exists");
+    let _ = writeln!(
+        text,
+        "#   {outer}, in: packets of weir go to {server}, and those to clients to {client}"
+    );
+    let _ =
+        writeln!(text, "#   NS {INSIDE}, out: they go to an interface beside those, if one exists");
     text.push_str(&beside::shown(route, true));
     match connect {
         Connect::Accept => {}
@@ -112,9 +137,14 @@ fn shown_programs(route: &Route, outer: &str) -> String {
         }
         Connect::First => {
             let line = "in: new connections go to";
-            let _ = writeln!(text, "#   NS {INSIDE}, {line} {HELD}, where weir holds them until their servers answer");
-            let _ = writeln!(text, "#   NS {HELD}, in: those go on to weir, and refusals to {INSIDE}");
-            let _ = writeln!(text, "#   {client}, out: errors about what weir has sent go to {INSIDE}");
+            let _ = writeln!(
+                text,
+                "#   NS {INSIDE}, {line} {HELD}, where weir holds them until their servers answer"
+            );
+            let _ =
+                writeln!(text, "#   NS {HELD}, in: those go on to weir, and refusals to {INSIDE}");
+            let _ =
+                writeln!(text, "#   {client}, out: errors about what weir has sent go to {INSIDE}");
         }
     }
     text
@@ -131,18 +161,25 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let (mut client, mut server) = (client?, server?);
     let namespace = Namespace::create().map_err(kernel("cannot create a namespace"))?;
     let outer = outer();
-    here.make_pair(&outer, INSIDE, &namespace).map_err(kernel("cannot create a pair of interfaces"))?;
+    here.make_pair(&outer, INSIDE, &namespace)
+        .map_err(kernel("cannot create a pair of interfaces"))?;
     let index = here.index(&outer).map_err(kernel("the pair of interfaces"))?;
-    let index = index.ok_or_else(|| failed("the pair of interfaces", &io::ErrorKind::NotFound.into()))?;
+    let index =
+        index.ok_or_else(|| failed("the pair of interfaces", &io::ErrorKind::NotFound.into()))?;
     // One of the families may be missing.
     let _ = here.keep_silent(index);
     let mtu = client.1.mtu.min(server.1.mtu);
     here.set_limits(index, mtu, PACKETS).map_err(kernel("the pair of interfaces"))?;
     here.set_up(index).map_err(kernel("the pair of interfaces"))?;
-    let missing = || failed("the pair of interfaces has no address", &io::ErrorKind::NotFound.into());
-    let hardware = here.link(index).map_err(kernel("the pair of interfaces"))?.hardware.ok_or_else(missing)?;
+    let missing =
+        || failed("the pair of interfaces has no address", &io::ErrorKind::NotFound.into());
+    let hardware =
+        here.link(index).map_err(kernel("the pair of interfaces"))?.hardware.ok_or_else(missing)?;
     let furnish = || furnish(mtu, route, hardware);
-    namespace.enter(furnish).and_then(|done| done).map_err(kernel("cannot set up the namespace"))?;
+    namespace
+        .enter(furnish)
+        .and_then(|done| done)
+        .map_err(kernel("cannot set up the namespace"))?;
     let mut programs = Programs::load().map_err(|error| refused(&error))?;
     let is_copied = route.connect == Connect::Syn;
     let device = (route.connect != Connect::Accept)
@@ -151,16 +188,19 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
         .map_err(kernel("cannot enter the namespace"))?
         .transpose()?;
     let outside = running(&mut here, index).map_err(kernel("the pair of interfaces"))?;
-    let number =
-        outside.namespace.ok_or_else(|| failed("the namespace has no number", &io::ErrorKind::NotFound.into()))?;
+    let number = outside
+        .namespace
+        .ok_or_else(|| failed("the namespace has no number", &io::ErrorKind::NotFound.into()))?;
     let inside = Inside { namespace: number, name: &outer, index, hardware };
     let beside = Beside::make(&mut here, [&mut client, &mut server], &namespace, mtu);
-    let mut intercept =
-        Intercept::open(&mut programs, &client.0, &server.0, inside, &route.ports).map_err(|error| refused(&error))?;
+    let mut intercept = Intercept::open(&mut programs, &client.0, &server.0, inside, &route.ports)
+        .map_err(|error| refused(&error))?;
     if beside.is_any() {
         let leave = || intercept.leave(&mut programs, INSIDE);
         if let Err(why) = namespace.enter(leave).map_err(kernel("cannot enter the namespace"))? {
-            tell(format_args!("packets that weir sends pass through the stack twice before they leave: {why}"));
+            tell(format_args!(
+                "packets that weir sends pass through the stack twice before they leave: {why}"
+            ));
         }
     }
     let ports: Vec<String> = route.ports.iter().map(u16::to_string).collect();
@@ -182,12 +222,18 @@ fn refused(error: &BpfError) -> Failure {
 }
 
 /// Has first packets, or copies of them, come out of a device, in the namespace of this thread.
-fn read_first(programs: &mut Programs, mtu: u32, hardware: [u8; 6], is_copied: bool) -> Result<Device, Failure> {
+fn read_first(
+    programs: &mut Programs,
+    mtu: u32,
+    hardware: [u8; 6],
+    is_copied: bool,
+) -> Result<Device, Failure> {
     let kernel = |error: io::Error| failed("no device to read first packets", &error);
     let missing = || kernel(io::ErrorKind::NotFound.into());
     let tun = Tun::create(HELD).map_err(kernel)?;
     let mut interfaces = Interfaces::here().map_err(kernel)?;
-    let index = |interfaces: &Interfaces, name| interfaces.index(name).map_err(kernel)?.ok_or_else(missing);
+    let index =
+        |interfaces: &Interfaces, name| interfaces.index(name).map_err(kernel)?.ok_or_else(missing);
     let (device, out) = (index(&interfaces, HELD)?, index(&interfaces, INSIDE)?);
     // One of the families may be missing.
     let _ = interfaces.keep_silent(device);
@@ -238,7 +284,9 @@ fn side(here: &mut Interfaces, name: &str) -> Result<(Side, Link), Failure> {
 /// the last resets arrive.
 fn furnish(mtu: u32, route: &Route, hardware: [u8; 6]) -> io::Result<()> {
     let mut interfaces = Interfaces::here()?;
-    let index = |interfaces: &Interfaces, name| interfaces.index(name)?.ok_or_else(|| io::ErrorKind::NotFound.into());
+    let index = |interfaces: &Interfaces, name| {
+        interfaces.index(name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    };
     let lo: io::Result<u32> = index(&interfaces, "lo");
     let (lo, inside): (u32, u32) = (lo?, index(&interfaces, INSIDE)?);
     interfaces.set_up(lo)?;

@@ -39,8 +39,9 @@ pub(super) fn in_order(mut ports: Vec<u16>, http: &[u16]) -> Result<Vec<u16>, Fa
         )));
     }
     if let Some(port) = http.iter().find(|port| !ports.contains(port)) {
-        let text =
-            format!("weir: --http {port}: weir does not intercept that port\n  help: name it in --ports as well\n");
+        let text = format!(
+            "weir: --http {port}: weir does not intercept that port\n  help: name it in --ports as well\n"
+        );
         return Err(Failure::Usage(text));
     }
     ports.sort_unstable();
@@ -73,7 +74,10 @@ mod tests {
     fn a_port_is_named_once() {
         assert_eq!(in_order(vec![443, 80], &[80]).ok(), Some(vec![80, 443]));
         let said = refused(&[80, 443, 80], &[]);
-        assert!(said.contains("--ports: port 80 is named twice, as number 1 and number 3 of 3"), "{said}");
+        assert!(
+            said.contains("--ports: port 80 is named twice, as number 1 and number 3 of 3"),
+            "{said}"
+        );
         let said = refused(&[80, 443], &[443, 443]);
         assert!(said.contains("--http: port 443 is named twice"), "{said}");
         let said = refused(&[80], &[8080]);

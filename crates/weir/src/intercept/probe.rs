@@ -50,10 +50,14 @@ impl ProbeArgs {
             return wrong("--probe is for `weir intercept check`".to_owned());
         }
         if server.is_ipv6() != client.is_ipv6() {
-            return wrong(format!("--probe {server} --probe-from {client}: one is IPv4, and the other is IPv6"));
+            return wrong(format!(
+                "--probe {server} --probe-from {client}: one is IPv4, and the other is IPv6"
+            ));
         }
         if server.port() == 0 || server.ip().is_unspecified() || client.is_unspecified() {
-            return wrong(format!("--probe {server} --probe-from {client}: no machine has such an address"));
+            return wrong(format!(
+                "--probe {server} --probe-from {client}: no machine has such an address"
+            ));
         }
         Ok(Some(Ends { server, client }))
     }
@@ -66,7 +70,10 @@ impl Found {
         let own = local_addresses().unwrap_or_default();
         if own.contains(&client) || own.contains(&server.ip()) {
             let both = "name a client and a server on other machines";
-            return self.obstacle(format!("{client} or {} is this machine's own address", server.ip()), both);
+            return self.obstacle(
+                format!("{client} or {} is this machine's own address", server.ip()),
+                both,
+            );
         }
         match come_back(ends) {
             Err(error) => {
@@ -95,15 +102,20 @@ impl Found {
     }
 }
 
-const NO_BEGINNING: &str =
-    "run as root; `ip route get` of the server has to lead through --server-side, and a machine has to respond there";
+const NO_BEGINNING: &str = "run as root; `ip route get` of the server has to lead through --server-side, and a machine has to respond there";
 
 /// Returns the first reply that arrives at this machine.
 fn come_back(Ends { server, client }: Ends) -> std::io::Result<Option<Answer>> {
     let answers = Answers::of(server, client)?;
-    let way = Outbound { from: Some((client, 0).into()), transparent: true, resets: true, ..Outbound::default() };
+    let way = Outbound {
+        from: Some((client, 0).into()),
+        transparent: true,
+        resets: true,
+        ..Outbound::default()
+    };
     let attempt = Attempt::begin(way, server)?;
-    let port = SockRef::from(&attempt).local_addr()?.as_socket().map_or(0, |address| address.port());
+    let port =
+        SockRef::from(&attempt).local_addr()?.as_socket().map_or(0, |address| address.port());
     let end = Instant::now() + PATIENCE;
     let mut attempt = Some(attempt);
     loop {
@@ -117,7 +129,9 @@ fn come_back(Ends { server, client }: Ends) -> std::io::Result<Option<Answer>> {
             return Ok(None);
         }
         let mut both = vec![PollFd::new(&answers, PollFlags::IN)];
-        both.extend(attempt.iter().map(|attempt| PollFd::from_borrowed_fd(attempt.as_fd(), PollFlags::OUT)));
+        both.extend(
+            attempt.iter().map(|attempt| PollFd::from_borrowed_fd(attempt.as_fd(), PollFlags::OUT)),
+        );
         // If it ends meanwhile, the next check notices.
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let _ = poll(&mut both, Some(&left));

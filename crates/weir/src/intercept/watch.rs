@@ -24,7 +24,8 @@ impl Watch {
     pub(super) fn set(&self, taken: Taken, passing: Option<&str>) {
         let Taken { taken, passed_by, with_options, changed, unserved } = taken;
         let passing = passing.map(str::to_owned);
-        *self.lock() = Interception { taken, passed_by, with_options, translated: changed, unserved, passing };
+        *self.lock() =
+            Interception { taken, passed_by, with_options, translated: changed, unserved, passing };
     }
 
     /// Sets the workers that accept connections.

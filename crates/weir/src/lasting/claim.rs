@@ -73,7 +73,8 @@ impl Claim {
     /// Takes the file if no other process has it. Never waits: if another process has it, the
     /// caller may try again.
     pub(crate) fn take(&mut self) -> Taken {
-        let Some(path) = self.path.as_deref().filter(|_| !matches!(self.state, State::Held(_))) else {
+        let Some(path) = self.path.as_deref().filter(|_| !matches!(self.state, State::Held(_)))
+        else {
             return Taken::Before;
         };
         let was_ours = self.is_ours();
@@ -123,14 +124,22 @@ impl Lock {
         let path = PathBuf::from(name);
         for _ in 0..TRIES_MAX {
             let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(WARY);
+            options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(WARY);
             let mut file = match options.open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     return foreign(&path).map_or(Err(error), |other| Ok(Err(other)));
                 }
                 opened => opened?,
             };
-            let something_else = || io::Error::other("another file has the name of its lock; weir does not touch it");
+            let something_else = || {
+                io::Error::other("another file has the name of its lock; weir does not touch it")
+            };
             if !file.metadata()?.is_file() {
                 return Err(something_else());
             }
@@ -231,9 +240,12 @@ mod tests {
         let (mut first, mut second) = (claim(&path), claim(&path));
         assert_eq!(first.take(), Taken::Now(None));
         assert_eq!((first.take(), first.is_ours(), second.is_ours()), (Taken::Before, true, false));
-        let who =
-            format!("weir itself, for another purpose, or by process {} of another container", std::process::id());
-        let told = format!("{} is kept by {who} (it has locked {})", path.display(), lock.display());
+        let who = format!(
+            "weir itself, for another purpose, or by process {} of another container",
+            std::process::id()
+        );
+        let told =
+            format!("{} is kept by {who} (it has locked {})", path.display(), lock.display());
         assert_eq!((second.take(), second.is_ours()), (Taken::Others(told), false));
         // The same file again, and then another one.
         first.want(Some(&path));
@@ -272,7 +284,9 @@ mod tests {
         let path = directory.path("cache");
         std::fs::create_dir(directory.path("cache.lock")).unwrap();
         let mut claim = claim(&path);
-        assert!(matches!(claim.take(), Taken::Now(Some(note)) if note.contains("cannot lock it (")));
+        assert!(
+            matches!(claim.take(), Taken::Now(Some(note)) if note.contains("cannot lock it ("))
+        );
         assert_eq!((claim.take(), claim.is_ours()), (Taken::Before, true), "it is said once");
         // It works without a lock no longer than necessary.
         std::fs::remove_dir(directory.path("cache.lock")).unwrap();

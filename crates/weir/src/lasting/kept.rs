@@ -42,7 +42,15 @@ impl Kept {
     /// Without a file. `waits`: the previous process owns the file until [`Hold::enter`].
     pub(crate) fn new(words: Words, save_every: Duration, waits: bool) -> Kept {
         let hold = Hold::new(waits);
-        Kept { words, hold, file: None, problem: None, is_unsaved: false, save_at: None, save_every }
+        Kept {
+            words,
+            hold,
+            file: None,
+            problem: None,
+            is_unsaved: false,
+            save_at: None,
+            save_every,
+        }
     }
 
     /// Sets the place of the file. Returns which process may use it, if the place has changed.

@@ -23,7 +23,11 @@ pub(crate) struct Broken {
 ///
 /// # Errors
 /// The operating system's, or why the file is not trusted.
-pub(crate) fn read(path: &Path, bytes_max: u64, mut each: impl FnMut(&[u8]) -> bool) -> io::Result<Broken> {
+pub(crate) fn read(
+    path: &Path,
+    bytes_max: u64,
+    mut each: impl FnMut(&[u8]) -> bool,
+) -> io::Result<Broken> {
     let mut broken = Broken::default();
     let mut file = match own::open(path, OpenOptions::new().read(true)) {
         Ok(file) => BufReader::new(file.take(bytes_max)),

@@ -89,9 +89,11 @@ impl Drop for Next {
 /// Makes a file without a name, if the system supports that and can name it later, through /proc,
 /// which needs no rights.
 fn nameless(path: &Path) -> Option<File> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::TMPFILE.bits().cast_signed();
-    let file = OpenOptions::new().write(true).custom_flags(flags).mode(0o600).open(directory).ok()?;
+    let file =
+        OpenOptions::new().write(true).custom_flags(flags).mode(0o600).open(directory).ok()?;
     std::fs::symlink_metadata(by_number(&file)).is_ok().then_some(file)
 }
 
@@ -132,7 +134,8 @@ mod tests {
 
     /// Behaves like a system without nameless files.
     fn named(path: &Path) -> Next {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside(path)).unwrap();
+        let file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside(path)).unwrap();
         Next { file, path: path.to_owned(), is_named: true }
     }
 
@@ -146,11 +149,17 @@ mod tests {
             next.file().write_all(b"new").unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), b"old");
             drop(next);
-            assert_eq!((std::fs::read(&path).unwrap(), directory.names()), (b"old".to_vec(), vec!["file".to_owned()]));
+            assert_eq!(
+                (std::fs::read(&path).unwrap(), directory.names()),
+                (b"old".to_vec(), vec!["file".to_owned()])
+            );
             let next = make(&path);
             next.file().write_all(b"new").unwrap();
             next.take_its_place().unwrap();
-            assert_eq!((std::fs::read(&path).unwrap(), directory.names()), (b"new".to_vec(), vec!["file".to_owned()]));
+            assert_eq!(
+                (std::fs::read(&path).unwrap(), directory.names()),
+                (b"new".to_vec(), vec!["file".to_owned()])
+            );
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
     }
@@ -165,19 +174,26 @@ mod tests {
         let next = Next { file: File::create(&had).unwrap(), path: path.clone(), is_named: false };
         std::fs::remove_file(&had).unwrap();
         assert!(next.take_its_place().is_err());
-        assert_eq!((std::fs::read(&path).unwrap(), directory.names()), (b"old".to_vec(), vec!["file".to_owned()]));
+        assert_eq!(
+            (std::fs::read(&path).unwrap(), directory.names()),
+            (b"old".to_vec(), vec!["file".to_owned()])
+        );
         let next = Next::create(&path).unwrap();
         assert!(next.is_named);
         next.file().write_all(b"new").unwrap();
         next.take_its_place().unwrap();
-        assert_eq!((std::fs::read(&path).unwrap(), directory.names()), (b"new".to_vec(), vec!["file".to_owned()]));
+        assert_eq!(
+            (std::fs::read(&path).unwrap(), directory.names()),
+            (b"new".to_vec(), vec!["file".to_owned()])
+        );
         MUST_BE_NAMED.store(false, Ordering::Relaxed);
     }
 
     #[test]
     fn what_is_there_by_its_name() {
         let directory = Directory::new("next-link");
-        let (path, other, beside) = (directory.path("file"), directory.path("other"), directory.path("file.new"));
+        let (path, other, beside) =
+            (directory.path("file"), directory.path("other"), directory.path("file.new"));
         std::fs::write(&other, "mine").unwrap();
         std::os::unix::fs::symlink(&other, &beside).unwrap();
         let next = Next::create(&path).unwrap();

@@ -16,14 +16,17 @@ use super::WARY;
 /// # Errors
 /// The operating system's, `NotFound` among them; or why the file is not trusted, with a remedy.
 pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = options.custom_flags(WARY).open(path).map_err(|error| match error.raw_os_error() {
-        Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
-            io::Error::other("it is a symbolic link, which is not followed: name the file itself")
-        }
-        // A FIFO without a reader, opened for writing, or a socket.
-        Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => io::Error::other("it is no regular file"),
-        _ => error,
-    })?;
+    let file =
+        options.custom_flags(WARY).open(path).map_err(|error| match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => io::Error::other(
+                "it is a symbolic link, which is not followed: name the file itself",
+            ),
+            // A FIFO without a reader, opened for writing, or a socket.
+            Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
+                io::Error::other("it is no regular file")
+            }
+            _ => error,
+        })?;
     weir_io::check_regular(&file)?;
     judge(&file.metadata()?, rustix::process::geteuid().as_raw()).map_err(io::Error::other)?;
     Ok(file)
@@ -77,17 +80,27 @@ mod tests {
             let opened = open(path, OpenOptions::new().read(true).write(writes));
             opened.err().map_or_else(String::new, |error| error.to_string())
         };
-        assert_eq!(open(&file, OpenOptions::new().read(true)).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            open(&file, OpenOptions::new().read(true)).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         std::fs::write(&file, "mine").unwrap();
-        let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mode =
+            |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         for good in [0o600, 0o640, 0o644, 0o444] {
             mode(good);
             assert_eq!((why(&file, false), misfit(&file)), (String::new(), None), "{good:o}");
         }
         for bad in [0o620, 0o602, 0o666] {
             mode(bad);
-            assert!(why(&file, false).contains(&format!("others may write it (mode {bad:o})")), "{bad:o}");
-            assert!(misfit(&file).is_some_and(|why| why.contains("others may write it")), "{bad:o}");
+            assert!(
+                why(&file, false).contains(&format!("others may write it (mode {bad:o})")),
+                "{bad:o}"
+            );
+            assert!(
+                misfit(&file).is_some_and(|why| why.contains("others may write it")),
+                "{bad:o}"
+            );
         }
         mode(0o600);
         let [link, pipe] = ["link", "pipe"].map(|name| directory.path(name));
@@ -108,7 +121,9 @@ mod tests {
         assert!([link, pipe].iter().all(|path| misfit(path).is_some()));
         if rustix::process::geteuid().is_root() {
             chown(&file, Some(65_534), None).unwrap();
-            assert!(why(&file, false).starts_with("it belongs to user 65534, but weir runs as user 0"));
+            assert!(
+                why(&file, false).starts_with("it belongs to user 65534, but weir runs as user 0")
+            );
         }
     }
 

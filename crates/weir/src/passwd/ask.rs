@@ -6,7 +6,9 @@
 
 use std::io::{self, Read as _, Write as _};
 
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+};
 
 /// Longest password, in bytes; the head of a request has not much more.
 const BYTES_MAX: usize = 4096;
@@ -48,7 +50,8 @@ impl Restored {
     fn hide() -> io::Result<Restored> {
         let before = tcgetattr(io::stdin())?;
         let mut quiet = before.clone();
-        quiet.local_modes -= LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG;
+        quiet.local_modes -=
+            LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG;
         quiet.special_codes[SpecialCodeIndex::VMIN] = 1;
         quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(io::stdin(), OptionalActions::Flush, &quiet)?;

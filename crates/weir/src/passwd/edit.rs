@@ -55,14 +55,20 @@ pub(super) fn without(text: &str, name: &str) -> Option<String> {
 /// # Errors
 /// It cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    weir_io::open_regular(path).and_then(io::read_to_string).map_err(|error| failed("read", path, &error))
+    weir_io::open_regular(path)
+        .and_then(io::read_to_string)
+        .map_err(|error| failed("read", path, &error))
 }
 
 /// Changes a file, or makes it if `may_make`. False: there is nothing to change.
 ///
 /// # Errors
 /// It cannot be read or written; then it is unchanged.
-pub(super) fn change(path: &Path, may_make: bool, how: impl FnOnce(&str) -> Option<String>) -> Result<bool, Failure> {
+pub(super) fn change(
+    path: &Path,
+    may_make: bool,
+    how: impl FnOnce(&str) -> Option<String>,
+) -> Result<bool, Failure> {
     // A link remains a link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let folder = match path.parent() {
@@ -70,7 +76,8 @@ pub(super) fn change(path: &Path, may_make: bool, how: impl FnOnce(&str) -> Opti
         _ => PathBuf::from("."),
     };
     let lock = File::open(&folder).map_err(|error| failed("open", &folder, &error))?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed("lock", &folder, &error.into()))?;
+    flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|error| failed("lock", &folder, &error.into()))?;
     let before = match fs::metadata(&path) {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == io::ErrorKind::NotFound && may_make => None,
@@ -78,13 +85,20 @@ pub(super) fn change(path: &Path, may_make: bool, how: impl FnOnce(&str) -> Opti
     };
     let text = if before.is_some() { read(&path)? } else { String::new() };
     let Some(text) = how(&text) else { return Ok(false) };
-    replace(&path, &folder, before.as_ref(), text.as_bytes()).map_err(|error| failed("write", &path, &error))?;
+    replace(&path, &folder, before.as_ref(), text.as_bytes())
+        .map_err(|error| failed("write", &path, &error))?;
     lock.sync_all().map_err(|error| failed("write", &folder, &error))?;
     Ok(true)
 }
 
-fn replace(path: &Path, folder: &Path, before: Option<&fs::Metadata>, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("it has no name"))?.to_string_lossy();
+fn replace(
+    path: &Path,
+    folder: &Path,
+    before: Option<&fs::Metadata>,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let name =
+        path.file_name().ok_or_else(|| io::Error::other("it has no name"))?.to_string_lossy();
     let beside = folder.join(format!(".{name}.{}.new", std::process::id()));
     // A program with the same process id was killed here: the folder is locked, so nobody writes it.
     match fs::remove_file(&beside) {
@@ -95,7 +109,9 @@ fn replace(path: &Path, folder: &Path, before: Option<&fs::Metadata>, bytes: &[u
     let written = (|| {
         if let Some(before) = before {
             let (owner, group) = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
-            let is_other = file.metadata().is_ok_and(|now| (now.uid(), now.gid()) != (before.uid(), before.gid()));
+            let is_other = file
+                .metadata()
+                .is_ok_and(|now| (now.uid(), now.gid()) != (before.uid(), before.gid()));
             if is_other {
                 fchown(&file, Some(owner), Some(group)).map_err(|_| {
                     io::Error::other(format!(
@@ -140,7 +156,8 @@ mod tests {
     fn a_file_that_a_killed_program_left_is_no_obstacle() {
         let folder = std::env::temp_dir().join(format!("weir-edit-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let (path, beside) = (folder.join("users"), folder.join(format!(".users.{}.new", std::process::id())));
+        let (path, beside) =
+            (folder.join("users"), folder.join(format!(".users.{}.new", std::process::id())));
         fs::write(&path, TEXT).unwrap();
         fs::write(&beside, "half").unwrap();
         assert!(change(&path, false, |text| without(text, "ann")).unwrap());
@@ -159,7 +176,10 @@ mod tests {
 
     #[test]
     fn a_user_is_found_by_his_whole_name() {
-        assert_eq!((hash_of(TEXT, "ann"), hash_of(TEXT, "bob"), hash_of(TEXT, "an")), (Some("1"), Some("4"), None));
+        assert_eq!(
+            (hash_of(TEXT, "ann"), hash_of(TEXT, "bob"), hash_of(TEXT, "an")),
+            (Some("1"), Some("4"), None)
+        );
         assert_eq!(hash_of("a:b\r\n", "a"), Some("b"));
     }
 }

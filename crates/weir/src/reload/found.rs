@@ -56,19 +56,27 @@ mod tests {
 
     #[test]
     fn who_comes_and_goes_is_told() {
-        let servers =
-            vec![ServerPlan::new("a.test:80", UNLOCATED), ServerPlan::new("10.0.0.9:80", ([10, 0, 0, 9], 80).into())];
+        let servers = vec![
+            ServerPlan::new("a.test:80", UNLOCATED),
+            ServerPlan::new("10.0.0.9:80", ([10, 0, 0, 9], 80).into()),
+        ];
         let upstream = UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() };
         let written = Plan { upstreams: vec![upstream], ..Plan::default() };
         let at = |last: &[u8]| {
             let at = |last: &u8| SocketAddr::from(([10, 0, 0, *last], 80)).into();
             let addresses = last.iter().map(at).collect();
-            written.located(&Known { names: [("a.test:80".to_owned(), addresses)].into(), ..Known::default() })
+            written.located(&Known {
+                names: [("a.test:80".to_owned(), addresses)].into(),
+                ..Known::default()
+            })
         };
         let first = at(&[1, 2]).merged(at(&[2, 3]), 9, &BTreeSet::new()).expect("room");
         assert_eq!(
             lines(&first, &at(&[2, 4])),
-            ["upstream \"app\": + server \"a.test@10.0.0.4:80\"", "upstream \"app\": - server \"a.test@10.0.0.3:80\""]
+            [
+                "upstream \"app\": + server \"a.test@10.0.0.4:80\"",
+                "upstream \"app\": - server \"a.test@10.0.0.3:80\""
+            ]
         );
         assert!(lines(&first, &at(&[3, 2])).is_empty());
         assert_eq!(lines(&first, &written.located(&Known::default())).len(), 2);

@@ -46,7 +46,8 @@ impl Workers {
         watcher: Watcher,
         users: Registry,
     ) -> Workers {
-        let (spreading, verdicts, vacant) = (Spreading::default(), Verdicts::default(), BTreeSet::new());
+        let (spreading, verdicts, vacant) =
+            (Spreading::default(), Verdicts::default(), BTreeSet::new());
         Workers { handle, slots_max, seals, watcher, users, spreading, verdicts, vacant }
     }
 
@@ -85,8 +86,13 @@ impl Workers {
         if !self.vacant.is_empty() {
             vacant.extend(vacated(plan, &self.handle.enquire(PATIENCE)).intersection(&self.vacant));
         }
-        let lost = if plan.temporary().is_empty() { "" } else { ", which loses temporary servers: add them again" };
-        let needs_restart = |full| Failure::Configuration(format!("weir: {full}\n  help: restart weir{lost}\n"));
+        let lost = if plan.temporary().is_empty() {
+            ""
+        } else {
+            ", which loses temporary servers: add them again"
+        };
+        let needs_restart =
+            |full| Failure::Configuration(format!("weir: {full}\n  help: restart weir{lost}\n"));
         plan.merged(wanted, self.slots_max, &vacant).map_err(needs_restart)
     }
 
@@ -98,17 +104,23 @@ impl Workers {
             (state.current.clone(), state.told.listeners.clone())
         };
         let (old, servers) = (&current.plan, counted(&current.servers, &current.plan, &next));
-        let mut renewed = Watcher::renewed(&old.listeners, &next.listeners).map_err(Failure::Configuration)?;
+        let mut renewed =
+            Watcher::renewed(&old.listeners, &next.listeners).map_err(Failure::Configuration)?;
         let (workers, speech) = (self.handle.views().len(), std::mem::take(&mut renewed.speech));
         let opened = listeners::open(&old.listeners, &addresses, &next.listeners, workers, speech)?;
-        let given: Vec<usize> = (0..old.servers()).filter(|slot| old.is_given_away(*slot, &next)).collect();
+        let given: Vec<usize> =
+            (0..old.servers()).filter(|slot| old.is_given_away(*slot, &next)).collect();
         let mut seals = self.seals.clone();
         seals.resize(old.servers(), None);
         self.seals = self.watcher.seals(&next, seals, &given).map_err(Failure::Configuration)?;
         self.users.follow(old, &next, &self.handle)?;
         if next.servers() > old.servers()
             || !given.is_empty()
-            || next.upstreams.iter().zip(&old.upstreams).any(|(new, old)| old.is_retired() && !new.is_retired())
+            || next
+                .upstreams
+                .iter()
+                .zip(&old.upstreams)
+                .any(|(new, old)| old.is_retired() && !new.is_retired())
         {
             self.tell(desk, &Arc::new(old.widened(&next)), &servers, None)?;
         }
@@ -130,8 +142,11 @@ impl Workers {
     /// Sets the rights of unix sockets that remain.
     fn set_rights(&self, old: &Plan, next: &Plan) {
         let rights = |plan: &ListenerPlan| (plan.mode, plan.group);
-        let before: HashMap<_, _> = old.listeners.iter().rev().map(|plan| (&plan.address, rights(plan))).collect();
-        let is_changed = |plan: &&ListenerPlan| before.get(&plan.address).is_some_and(|before| *before != rights(plan));
+        let before: HashMap<_, _> =
+            old.listeners.iter().rev().map(|plan| (&plan.address, rights(plan))).collect();
+        let is_changed = |plan: &&ListenerPlan| {
+            before.get(&plan.address).is_some_and(|before| *before != rights(plan))
+        };
         set_rights(&self.handle, next.listeners.iter().filter(is_changed));
     }
 
@@ -158,10 +173,13 @@ impl Workers {
             let before: Vec<_> = opened.changes.iter().map(|change| change.before).collect();
             (before, std::mem::take(&mut opened.ports))
         });
-        let (changes, addresses) = listeners.map(|opened| (opened.changes, opened.addresses)).unzip();
+        let (changes, addresses) =
+            listeners.map(|opened| (opened.changes, opened.addresses)).unzip();
         let adoption = Arc::new(adoption.with_listeners(changes));
         let told = self.handle.command(&Command::Adopt(Arc::clone(&adoption)));
-        told.map_err(|weir_worker::Busy| failed("the workers still have too many pending commands; try again"))?;
+        told.map_err(|weir_worker::Busy| {
+            failed("the workers still have too many pending commands; try again")
+        })?;
         let before = spread.map(|(before, ports)| {
             self.spreading.follow(&before, ports, self.handle.views().len());
             before
@@ -189,7 +207,10 @@ impl Workers {
             warn(format_args!("a worker cannot accept on a listener, but the others can: {error}"));
         }
         silent.map_or(Ok(()), |worker| {
-            let text = format!("worker {worker} did not apply the change within {} s; try again", PATIENCE.as_secs());
+            let text = format!(
+                "worker {worker} did not apply the change within {} s; try again",
+                PATIENCE.as_secs()
+            );
             Err(failed(&text))
         })
     }

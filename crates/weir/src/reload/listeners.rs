@@ -35,7 +35,8 @@ pub(super) fn check(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<(), Fa
         // Beside its own listeners this weir may listen as well.
         if before.is_none() && !taken.is_beside(plan) {
             // A listener that was just removed keeps its port for another second.
-            patiently(|| check_free(&plan.address, plan.device())).map_err(|error| Failure::binding(&error))?;
+            patiently(|| check_free(&plan.address, plan.device()))
+                .map_err(|error| Failure::binding(&error))?;
         }
     }
     Ok(())
@@ -63,7 +64,8 @@ impl<'a> Taken<'a> {
         for plan in plans {
             let place = match plan.address.network() {
                 Some(address) => {
-                    let [all, wild] = taken.ports.entry((address.port(), address.is_ipv4())).or_default();
+                    let [all, wild] =
+                        taken.ports.entry((address.port(), address.is_ipv4())).or_default();
                     all.insert(plan.device());
                     address.ip().is_unspecified().then(|| wild.insert(plan.device()));
                     bare(address)
@@ -82,7 +84,9 @@ impl<'a> Taken<'a> {
             None => !devices.is_empty(),
             Some(_) => devices.contains(&None) || devices.contains(&device),
         };
-        let Some(address) = plan.address.network() else { return self.places.get(&plan.address).is_some_and(is_near) };
+        let Some(address) = plan.address.network() else {
+            return self.places.get(&plan.address).is_some_and(is_near);
+        };
         if address.port() == 0 {
             return false;
         }
@@ -93,10 +97,15 @@ impl<'a> Taken<'a> {
 }
 
 /// Binds a socket for each worker. Returns them with their address.
-fn bind(plan: &ListenerPlan, workers: usize, files: &mut Vec<SocketFile>) -> io::Result<(Vec<OwnedFd>, Location)> {
+fn bind(
+    plan: &ListenerPlan,
+    workers: usize,
+    files: &mut Vec<SocketFile>,
+) -> io::Result<(Vec<OwnedFd>, Location)> {
     match &plan.address {
         Location::Network(address) => {
-            let (sockets, address) = bind_listeners(*address, plan.backlog, inbound(plan), workers)?;
+            let (sockets, address) =
+                bind_listeners(*address, plan.backlog, inbound(plan), workers)?;
             let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
             Ok((sockets, address.into()))
         }
@@ -122,15 +131,17 @@ pub(super) fn open(
     workers: usize,
     speech: Vec<Speech>,
 ) -> Result<Opened, Failure> {
-    let mut opened = Opened { changes: Vec::new(), addresses: Vec::new(), ports: Vec::new(), files: Vec::new() };
+    let mut opened =
+        Opened { changes: Vec::new(), addresses: Vec::new(), ports: Vec::new(), files: Vec::new() };
     for ((plan, before), speech) in new.iter().zip(kept(old, new)).zip(speech) {
         let (sockets, address) = match before.and_then(|at| addresses.get(at)) {
             Some(address) => (Vec::new(), address.clone()),
             None => {
-                let bound = bind(plan, workers, &mut opened.files).and_then(|(sockets, address)| {
-                    opened.ports.push(Port::of_own(address.clone(), &sockets)?);
-                    Ok((sockets, address))
-                });
+                let bound =
+                    bind(plan, workers, &mut opened.files).and_then(|(sockets, address)| {
+                        opened.ports.push(Port::of_own(address.clone(), &sockets)?);
+                        Ok((sockets, address))
+                    });
                 bound.map_err(|error| Failure::binding(&error))?
             }
         };
@@ -172,11 +183,16 @@ mod tests {
             plan
         };
         let devices = [None, Some("a0"), Some("b0")];
-        let all: Vec<_> = texts.iter().flat_map(|text| devices.map(|device| plan(text, device))).collect();
+        let all: Vec<_> =
+            texts.iter().flat_map(|text| devices.map(|device| plan(text, device))).collect();
         for (old, new) in all.iter().flat_map(|old| all.iter().map(move |new| (old, new))) {
             let are_apart = old.device().zip(new.device()).is_some_and(|(old, new)| old != new);
             let wanted = is_same_place(&old.address, &new.address) && !are_apart;
-            assert_eq!(Taken::new(std::slice::from_ref(old)).is_beside(new), wanted, "{old:?} {new:?}");
+            assert_eq!(
+                Taken::new(std::slice::from_ref(old)).is_beside(new),
+                wanted,
+                "{old:?} {new:?}"
+            );
         }
     }
 }

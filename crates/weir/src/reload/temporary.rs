@@ -58,10 +58,15 @@ pub(super) fn lines(plan: &Plan, wanted: &Plan) -> Vec<String> {
             let there = after.iter().find_map(|plan| present(plan, &server.name));
             let what = match there {
                 None if after.is_empty() => "is removed with it".to_owned(),
-                Some(there) if !there.temporary => format!("{} now", origin(wanted, &upstream, there)),
+                Some(there) if !there.temporary => {
+                    format!("{} now", origin(wanted, &upstream, there))
+                }
                 _ => continue,
             };
-            lines.push(format!("upstream \"{upstream}\": temporary server \"{}\" {what}", server.name));
+            lines.push(format!(
+                "upstream \"{upstream}\": temporary server \"{}\" {what}",
+                server.name
+            ));
         }
     }
     lines
@@ -83,7 +88,9 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
             server.name
         ));
     }
-    if let Some(there) = all.iter().find_map(|plan| plan.present().find(|one| one.address == Location::Destination)) {
+    if let Some(there) =
+        all.iter().find_map(|plan| plan.present().find(|one| one.address == Location::Destination))
+    {
         return Err(format!(
             "upstream `{upstream}` forwards each client to its original destination (`{}`), and cannot have other servers\n  help: name another upstream",
             there.name
@@ -98,7 +105,8 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
         ));
     }
     let living = plan.upstreams.iter().filter(|plan| !plan.is_retired());
-    let slots: usize = living.map(|plan| plan.present().filter(|server| server.temporary).count()).sum();
+    let slots: usize =
+        living.map(|plan| plan.present().filter(|server| server.temporary).count()).sum();
     if slots + all.len() > TEMPORARY_MAX {
         return Err(format!(
             "no room for another temporary server: the limit is {TEMPORARY_MAX}, and a server counts once for \
@@ -116,10 +124,18 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
 ///
 /// # Errors
 /// Why it cannot be removed, with a remedy.
-pub(super) fn without([in_force, plan]: [&Plan; 2], upstream: &str, server: &str) -> Result<Temporary, String> {
+pub(super) fn without(
+    [in_force, plan]: [&Plan; 2],
+    upstream: &str,
+    server: &str,
+) -> Result<Temporary, String> {
     let all = upstreams(plan, upstream)?;
-    let living = in_force.upstreams.iter().filter(|plan| !plan.is_retired() && plan.written_name() == upstream);
-    let Some(found) = all.iter().copied().chain(living).find_map(|plan| present(plan, server)) else {
+    let living = in_force
+        .upstreams
+        .iter()
+        .filter(|plan| !plan.is_retired() && plan.written_name() == upstream);
+    let Some(found) = all.iter().copied().chain(living).find_map(|plan| present(plan, server))
+    else {
         if all[0].present().next().is_none() {
             return Err(format!("no server `{server}`; upstream `{upstream}` has none"));
         }
@@ -128,8 +144,12 @@ pub(super) fn without([in_force, plan]: [&Plan; 2], upstream: &str, server: &str
     if !found.temporary {
         let out = match place(plan, upstream, found) {
             Place::Configuration => "remove it from the file and `weir reload`".to_owned(),
-            Place::Name => format!("weir removes it when `{}` no longer has that address", found.written),
-            Place::File(file) => format!("remove it from `{file}`, which weir rereads when it changes"),
+            Place::Name => {
+                format!("weir removes it when `{}` no longer has that address", found.written)
+            }
+            Place::File(file) => {
+                format!("remove it from `{file}`, which weir rereads when it changes")
+            }
         };
         return Err(format!(
             "server `{server}` of upstream `{upstream}` cannot be removed, because `weir server add` did not add it: it {}\n  help: {out}; \
@@ -159,8 +179,13 @@ fn upstreams<'a>(plan: &'a Plan, name: &str) -> Result<Vec<&'a UpstreamPlan>, St
     }
     let all: Vec<_> = living().filter(|plan| plan.written_name() == name).collect();
     if all.is_empty() {
-        let others = living().filter(|plan| forward.is_none_or(|forward| !std::ptr::eq(forward, *plan)));
-        return Err(meant("upstream", name, others.map(|plan| plan.name.as_str()).filter(|name| !name.contains(' '))));
+        let others =
+            living().filter(|plan| forward.is_none_or(|forward| !std::ptr::eq(forward, *plan)));
+        return Err(meant(
+            "upstream",
+            name,
+            others.map(|plan| plan.name.as_str()).filter(|name| !name.contains(' ')),
+        ));
     }
     Ok(all)
 }

@@ -74,7 +74,10 @@ mod tests {
         let start = Instant::now();
         let mut cache = Cache::new(10);
         cache.insert("a", 1, start + Duration::from_secs(2));
-        assert_eq!(cache.find("a", start + Duration::from_secs(1)), Some((&1, Duration::from_secs(1))));
+        assert_eq!(
+            cache.find("a", start + Duration::from_secs(1)),
+            Some((&1, Duration::from_secs(1)))
+        );
         assert_eq!(cache.find("a", start + Duration::from_secs(2)), None);
         assert_eq!(cache.len(), 0);
         cache.insert("a", 1, start + Duration::from_secs(9));

@@ -16,7 +16,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
@@ -97,7 +99,11 @@ impl Dns {
         let resolver = self.resolver();
         match resolver.lookup(name.clone(), record_type).await {
             Ok(lookup) => {
-                let asked = lookup.answers().iter().map(|record| &record.name).find(|owner| begins(owner, name));
+                let asked = lookup
+                    .answers()
+                    .iter()
+                    .map(|record| &record.name)
+                    .find(|owner| begins(owner, name));
                 let found = asked.and_then(|asked| select(asked, lookup.answers(), self.list_max));
                 found.ok_or(Missing::Kind(None))
             }
@@ -107,7 +113,11 @@ impl Dns {
 
     /// Queries the servers of a service (RFC 2782).
     pub(crate) async fn ask_service(&self, name: &Name) -> Result<(Vec<SRV>, Duration), Missing> {
-        let lookup = self.resolver().lookup(name.clone(), RecordType::SRV).await.map_err(|error| missing(&error))?;
+        let lookup = self
+            .resolver()
+            .lookup(name.clone(), RecordType::SRV)
+            .await
+            .map_err(|error| missing(&error))?;
         let (mut services, mut ttl) = (Vec::new(), Duration::MAX);
         for record in lookup.answers() {
             if let RData::SRV(service) = &record.data {
@@ -140,7 +150,10 @@ impl Dns {
 fn system(searches: bool) -> Result<TokioResolver, NetError> {
     match read_system_conf() {
         Ok((config, options)) if searches => resolver(config, Some(options.ndots)),
-        Ok((config, _)) => resolver(ResolverConfig::from_parts(None, Vec::new(), config.name_servers().to_vec()), None),
+        Ok((config, _)) => resolver(
+            ResolverConfig::from_parts(None, Vec::new(), config.name_servers().to_vec()),
+            None,
+        ),
         Err(_) => resolver(of(&[SocketAddr::from(([127, 0, 0, 1], 53))]), None),
     }
 }
@@ -148,7 +161,10 @@ fn system(searches: bool) -> Result<TokioResolver, NetError> {
 fn of(servers: &[SocketAddr]) -> ResolverConfig {
     let config = |server: &SocketAddr| {
         let mut config = NameServerConfig::udp_and_tcp(server.ip());
-        config.connections.iter_mut().for_each(|connection: &mut ConnectionConfig| connection.port = server.port());
+        config
+            .connections
+            .iter_mut()
+            .for_each(|connection: &mut ConnectionConfig| connection.port = server.port());
         config
     };
     ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(config).collect())
@@ -165,14 +181,18 @@ fn resolver(config: ResolverConfig, ndots: Option<usize>) -> Result<TokioResolve
     options.timeout = PATIENCE;
     options.attempts = 1;
     options.max_active_requests = AT_ONCE_MAX;
-    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
+    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+        .with_options(options)
+        .build()
 }
 
 /// Whether a record's owner is the queried name, or that name in a search domain if it is not
 /// absolute.
 fn begins(owner: &Name, asked: &Name) -> bool {
     let (mut owner_labels, is_absolute) = (owner.iter(), asked.is_fqdn());
-    let begins = asked.iter().all(|label| owner_labels.next().is_some_and(|other| other.eq_ignore_ascii_case(label)));
+    let begins = asked
+        .iter()
+        .all(|label| owner_labels.next().is_some_and(|other| other.eq_ignore_ascii_case(label)));
     begins && (!is_absolute || owner_labels.next().is_none())
 }
 
@@ -240,7 +260,9 @@ pub(crate) fn absolute(text: &str) -> Option<Name> {
     let usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let last = text.rsplit('.').next()?;
     let is_number = last.bytes().all(|byte| byte.is_ascii_digit())
-        || last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        || last
+            .strip_prefix("0x")
+            .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let fits = text.len() <= 253 && text.split('.').all(|label| (1..=63).contains(&label.len()));
     if is_number || !fits || !text.bytes().all(|byte| usual(byte) || byte == b'.') {
         return None;
@@ -260,7 +282,14 @@ mod tests {
 
     #[test]
     fn numbers_and_odd_labels_are_no_names() {
-        for text in ["example.org", "localhost", "a", "xn--mnchen-3ya.de", "_dmarc.example.org", "0x7f.example"] {
+        for text in [
+            "example.org",
+            "localhost",
+            "a",
+            "xn--mnchen-3ya.de",
+            "_dmarc.example.org",
+            "0x7f.example",
+        ] {
             let name = absolute(text).unwrap();
             assert!(name.is_fqdn() && name.to_ascii() == format!("{text}."), "{name}");
         }
@@ -290,9 +319,12 @@ mod tests {
     #[test]
     fn only_the_chain_counts() {
         let name = |text: &str| absolute(text).unwrap();
-        let a = |owner: &str, last: u8, ttl| Record::from_rdata(name(owner), ttl, RData::A(A::new(192, 0, 2, last)));
-        let alias =
-            |owner: &str, target: &str, ttl| Record::from_rdata(name(owner), ttl, RData::CNAME(CNAME(name(target))));
+        let a = |owner: &str, last: u8, ttl| {
+            Record::from_rdata(name(owner), ttl, RData::A(A::new(192, 0, 2, last)))
+        };
+        let alias = |owner: &str, target: &str, ttl| {
+            Record::from_rdata(name(owner), ttl, RData::CNAME(CNAME(name(target))))
+        };
         let chain = [
             a("evil.org", 66, 9),
             alias("www.org", "cdn.net", 50),

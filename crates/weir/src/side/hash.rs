@@ -68,15 +68,17 @@ fn unusable(hash: &str) -> &'static str {
         ("$y$", "is yescrypt, which weir does not know"),
     ];
     let found = known.iter().find(|(start, _)| hash.starts_with(start));
-    found.map_or("is neither argon2id nor bcrypt; perhaps it is crypt or the plain password", |(_, text)| text)
+    found.map_or(
+        "is neither argon2id nor bcrypt; perhaps it is crypt or the plain password",
+        |(_, text)| text,
+    )
 }
 
 /// Whether a password belongs to a hash that [`scheme_of`] accepts. Takes milliseconds.
 pub(crate) fn matches(password: &[u8], hash: &str) -> bool {
     match scheme_of(hash) {
-        Ok(Scheme::Argon2id) => {
-            PasswordHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
-        }
+        Ok(Scheme::Argon2id) => PasswordHash::new(hash)
+            .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok()),
         Ok(Scheme::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
         Err(_) => false,
     }
@@ -90,18 +92,24 @@ pub(crate) fn matches(password: &[u8], hash: &str) -> bool {
 pub(crate) fn make(scheme: Scheme, password: &[u8], salt: [u8; 16]) -> Result<String, String> {
     match scheme {
         Scheme::Argon2id => {
-            let params = Params::new(Params::DEFAULT_M_COST, 2, 1, None).map_err(|error| error.to_string())?;
-            let encoded = argon2::password_hash::SaltString::encode_b64(&salt).map_err(|error| error.to_string())?;
+            let params = Params::new(Params::DEFAULT_M_COST, 2, 1, None)
+                .map_err(|error| error.to_string())?;
+            let encoded = argon2::password_hash::SaltString::encode_b64(&salt)
+                .map_err(|error| error.to_string())?;
             let salt: Salt<'_> = encoded.as_salt();
             let hasher = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-            hasher.hash_password(password, salt).map(|hash| hash.to_string()).map_err(|error| error.to_string())
+            hasher
+                .hash_password(password, salt)
+                .map(|hash| hash.to_string())
+                .map_err(|error| error.to_string())
         }
         Scheme::Bcrypt if password.len() > BCRYPT_BYTES_MAX => Err(format!(
             "bcrypt uses only the first {BCRYPT_BYTES_MAX} bytes, but this password has {}; remove --bcrypt",
             password.len()
         )),
         Scheme::Bcrypt => {
-            let parts = bcrypt::hash_with_salt(password, COST, salt).map_err(|error| error.to_string())?;
+            let parts =
+                bcrypt::hash_with_salt(password, COST, salt).map_err(|error| error.to_string())?;
             Ok(parts.format_for_version(bcrypt::Version::TwoY))
         }
     }

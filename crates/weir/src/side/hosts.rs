@@ -52,8 +52,10 @@ impl Hosts {
         }
         self.stamp = stamp;
         let mut bytes = Vec::new();
-        let read = weir_io::open_regular(&self.path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes));
-        self.table = if read.is_ok() { parse(&String::from_utf8_lossy(&bytes)) } else { HashMap::new() };
+        let read = weir_io::open_regular(&self.path)
+            .and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes));
+        self.table =
+            if read.is_ok() { parse(&String::from_utf8_lossy(&bytes)) } else { HashMap::new() };
     }
 }
 
@@ -62,9 +64,12 @@ fn parse(text: &str) -> HashMap<Box<str>, Vec<IpAddr>> {
     let mut table: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
     for line in text.lines() {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
-        let Some(address) = words.next().and_then(|word| word.parse::<IpAddr>().ok()) else { continue };
+        let Some(address) = words.next().and_then(|word| word.parse::<IpAddr>().ok()) else {
+            continue;
+        };
         for name in words {
-            let list = table.entry(name.trim_end_matches('.').to_ascii_lowercase().into()).or_default();
+            let list =
+                table.entry(name.trim_end_matches('.').to_ascii_lowercase().into()).or_default();
             if !list.contains(&address.to_canonical()) {
                 list.push(address.to_canonical());
             }
@@ -85,7 +90,9 @@ mod tests {
         let table = parse(
             "127.0.0.1 localhost Me # not\n::1\tlocalhost\n\n# 9.9.9.9 no\nbad name\n10.0.0.1 db.\n10.0.0.1 db\n",
         );
-        let of = |name: &str| table.get(name).map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let of = |name: &str| {
+            table.get(name).map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
         assert_eq!(of("localhost").unwrap(), ["127.0.0.1", "::1"]);
         assert_eq!(of("me").unwrap(), ["127.0.0.1"]);
         assert_eq!(of("db").unwrap(), ["10.0.0.1"]);

@@ -75,7 +75,8 @@ impl Lanes {
             if is_served || self.failures.bits(lane, now) > FORGIVEN_BITS {
                 return Entered::Refused;
             }
-            let worst = self.waiting.iter().map(|(ticket, lane)| self.claim(*ticket, *lane, now)).max();
+            let worst =
+                self.waiting.iter().map(|(ticket, lane)| self.claim(*ticket, *lane, now)).max();
             let worst = worst.filter(|worst| self.is_better(ticket, lane, *worst, now));
             let Some((_, _, _, last)) = worst else { return Entered::Refused };
             self.withdraw(last);
@@ -164,11 +165,14 @@ impl Failures {
 
     /// Returns the bits of the count: a client with twice as many failures is worse.
     fn bits(&self, lane: Lane, now: Instant) -> u32 {
-        self.0.get(&lane).map_or(0, |known| u32::BITS - Failures::count(*known, now).leading_zeros())
+        self.0
+            .get(&lane)
+            .map_or(0, |known| u32::BITS - Failures::count(*known, now).leading_zeros())
     }
 
     fn learn(&mut self, lane: Lane, is_right: bool, now: Instant) {
-        let (before, since) = self.0.get(&lane).map_or((0, now), |known| Failures::left(*known, now));
+        let (before, since) =
+            self.0.get(&lane).map_or((0, now), |known| Failures::left(*known, now));
         // A client with a valid password does not gain many guesses by it.
         let count = if is_right { before.div_ceil(2) } else { before.saturating_add(1) };
         if count == 0 || is_right && before <= 1 {
@@ -177,7 +181,8 @@ impl Failures {
         }
         if self.0.len() >= REMEMBERED_MAX && !self.0.contains_key(&lane) {
             self.0.retain(|_, known| Failures::count(*known, now) > 0);
-            let least = self.0.iter().map(|(lane, known)| (Failures::count(*known, now), *lane)).min();
+            let least =
+                self.0.iter().map(|(lane, known)| (Failures::count(*known, now), *lane)).min();
             if self.0.len() >= REMEMBERED_MAX
                 && let Some((_, least)) = least
             {
@@ -207,7 +212,9 @@ mod tests {
 
     /// Returns how many of a hundred comparisons of a client find room.
     fn fill(lanes: &mut Lanes, from: Ticket, lane: Lane, now: Instant) -> usize {
-        (from..from + 100).filter(|ticket| lanes.enter(*ticket, lane, now) != Entered::Refused).count()
+        (from..from + 100)
+            .filter(|ticket| lanes.enter(*ticket, lane, now) != Entered::Refused)
+            .count()
     }
 
     #[test]
@@ -216,7 +223,11 @@ mod tests {
         assert_eq!(fill(&mut lanes, 0, lane("192.0.2.1"), now), 16);
         assert_eq!(lanes.enter(200, lane("::ffff:192.0.2.1"), now), Entered::Refused);
         assert_eq!(lanes.enter(201, lane("192.0.2.2"), now), Entered::Waits);
-        assert_eq!((lanes.next(now), lanes.next(now)), (Some(0), Some(201)), "who has nothing under way is next");
+        assert_eq!(
+            (lanes.next(now), lanes.next(now)),
+            (Some(0), Some(201)),
+            "who has nothing under way is next"
+        );
         lanes.leave(lane("192.0.2.1"));
         assert_eq!(lanes.enter(202, lane("192.0.2.1"), now), Entered::Waits);
         assert_eq!(fill(&mut lanes, 300, lane("2001:db8::1"), now), 16);
@@ -269,7 +280,10 @@ mod tests {
         let (mut lanes, now) = (Lanes::default(), Instant::now());
         let who = lane("192.0.2.1");
         (0..8).for_each(|_| lanes.learn(who, false, now));
-        assert_eq!((lanes.failures.bits(who, now), lanes.networks.bits(who.network(), now)), (4, 4));
+        assert_eq!(
+            (lanes.failures.bits(who, now), lanes.networks.bits(who.network(), now)),
+            (4, 4)
+        );
         assert_eq!(lanes.failures.bits(who, now + HALF_LIFE), 3);
         assert_eq!(lanes.failures.bits(who, now + 10 * HALF_LIFE), 0);
         lanes.learn(who, true, now);
@@ -279,7 +293,10 @@ mod tests {
         for n in 0..REMEMBERED_MAX as u32 + 100 {
             lanes.learn(of_number(n * 256), false, now);
         }
-        assert_eq!((lanes.failures.0.len(), lanes.networks.0.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
+        assert_eq!(
+            (lanes.failures.0.len(), lanes.networks.0.len()),
+            (REMEMBERED_MAX, REMEMBERED_MAX)
+        );
     }
 
     /// Users behind one address fail now and then: that is forgotten as fast as it comes, whatever

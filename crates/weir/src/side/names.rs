@@ -135,11 +135,14 @@ impl Names {
     pub(crate) fn ask(self: &Rc<Names>, worker: u16, asker: Asker, name: Box<str>) {
         let fate = self.fate(worker, &asker, &name);
         match fate {
-            Fate::Known(answer) => return (self.tell)(worker, News::Resolved { name, asker, answer }),
+            Fate::Known(answer) => {
+                return (self.tell)(worker, News::Resolved { name, asker, answer });
+            }
             Fate::Joined => {}
             Fate::Begun(turn) => {
                 // Whatever happens to the task, all waiting workers get a reply.
-                let ending = Ending { names: Rc::clone(self), name, answer: Err(Unresolved::Failed) };
+                let ending =
+                    Ending { names: Rc::clone(self), name, answer: Err(Unresolved::Failed) };
                 tokio::task::spawn_local(Rc::clone(self).find(ending, turn));
             }
         }
@@ -153,8 +156,14 @@ impl Names {
             return Fate::Known(order::aged(answer, left));
         }
         if let Some(addresses) = state.hosts.as_mut().and_then(|hosts| hosts.find(name, now)) {
-            let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.iter().partition(|address| address.is_ipv6());
-            return Fate::Known(Ok(order::addresses(&v6, &v4, state.route.has_ipv6(now), HOSTS_TTL)));
+            let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) =
+                addresses.iter().partition(|address| address.is_ipv6());
+            return Fate::Known(Ok(order::addresses(
+                &v6,
+                &v4,
+                state.route.has_ipv6(now),
+                HOSTS_TTL,
+            )));
         }
         if let Some(open) = state.open.get_mut(name) {
             return match &open.half {
@@ -249,7 +258,10 @@ impl Names {
 
     fn tell_all(&self, waiting: Vec<(u16, Asker)>, name: &str, answer: &Answer) {
         for (worker, asker) in waiting {
-            (self.tell)(worker, News::Resolved { name: name.into(), asker, answer: answer.clone() });
+            (self.tell)(
+                worker,
+                News::Resolved { name: name.into(), asker, answer: answer.clone() },
+            );
         }
     }
 

@@ -48,7 +48,11 @@ pub(crate) enum Missing {
 }
 
 /// Joins the results for IPv6 and IPv4.
-pub(crate) fn join(v6: Result<Found, Missing>, v4: Result<Found, Missing>, v6_first: bool) -> Answer {
+pub(crate) fn join(
+    v6: Result<Found, Missing>,
+    v4: Result<Found, Missing>,
+    v6_first: bool,
+) -> Answer {
     match (v6, v4) {
         (Ok(v6), Ok(v4)) => Ok(addresses(&v6.list, &v4.list, v6_first, v6.ttl.min(v4.ttl))),
         (Ok(one), Err(other)) | (Err(other), Ok(one)) => {
@@ -101,7 +105,9 @@ pub(crate) fn aged(answer: &Answer, left: Duration) -> Answer {
 /// Returns how long a result may be kept; None: not at all, so the next request queries again.
 pub(crate) fn keeps(answer: &Answer) -> Option<Duration> {
     match answer {
-        Ok(Addresses { ttl_us, .. }) | Err(Unresolved::NoSuchName { ttl_us }) => Some(Duration::from_micros(*ttl_us)),
+        Ok(Addresses { ttl_us, .. }) | Err(Unresolved::NoSuchName { ttl_us }) => {
+            Some(Duration::from_micros(*ttl_us))
+        }
         Err(Unresolved::Failed | Unresolved::TimedOut | Unresolved::NoRoom) => None,
     }
 }
@@ -127,8 +133,8 @@ impl Route {
             _ => {
                 // Any public address: connecting UDP only looks for a route.
                 let far = Ipv6Addr::new(0x2001, 0x4860, 0, 0, 0, 0, 0, 1);
-                let has =
-                    UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok_and(|socket| socket.connect((far, 53)).is_ok());
+                let has = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+                    .is_ok_and(|socket| socket.connect((far, 53)).is_ok());
                 self.known = Some((has, now));
                 has
             }
@@ -157,11 +163,15 @@ mod tests {
 
     #[test]
     fn kinds_take_turns_and_the_one_that_can_be_reached_begins() {
-        let (v6, v4) = (found("2001:db8::1 2001:db8::2", 60), found("192.0.2.1 192.0.2.2 192.0.2.3", 30));
+        let (v6, v4) =
+            (found("2001:db8::1 2001:db8::2", 60), found("192.0.2.1 192.0.2.2 192.0.2.3", 30));
         let answer = join(v6.clone(), v4.clone(), true);
         assert_eq!(told(&answer), "2001:db8::1 192.0.2.1 2001:db8::2 192.0.2.2 192.0.2.3");
         assert_eq!(answer.unwrap().ttl_us, 30_000_000);
-        assert_eq!(told(&join(v6, v4, false)), "192.0.2.1 2001:db8::1 192.0.2.2 2001:db8::2 192.0.2.3");
+        assert_eq!(
+            told(&join(v6, v4, false)),
+            "192.0.2.1 2001:db8::1 192.0.2.2 2001:db8::2 192.0.2.3"
+        );
     }
 
     #[test]
@@ -171,15 +181,19 @@ mod tests {
         assert_eq!(answer.list.len(), 16);
         assert_eq!(answer.list[1], list("192.0.2.1")[0]);
         // Of both kinds together, so that each has its share.
-        let [v6, v4] =
-            ["2001:db8::", "192.0.2."].map(|start| (10..99).map(|n| format!("{start}{n} ")).collect::<String>());
+        let [v6, v4] = ["2001:db8::", "192.0.2."]
+            .map(|start| (10..99).map(|n| format!("{start}{n} ")).collect::<String>());
         let answer = join(found(&v6, 5), found(&v4, 5), true).unwrap();
-        assert_eq!((answer.list.len(), answer.list.iter().filter(|address| address.is_ipv4()).count()), (16, 8));
+        assert_eq!(
+            (answer.list.len(), answer.list.iter().filter(|address| address.is_ipv4()).count()),
+            (16, 8)
+        );
     }
 
     #[test]
     fn times_are_kept_between_bounds() {
-        let of = |ttl_s| join(Err(Missing::Kind(None)), found("192.0.2.1", ttl_s), true).unwrap().ttl_us;
+        let of =
+            |ttl_s| join(Err(Missing::Kind(None)), found("192.0.2.1", ttl_s), true).unwrap().ttl_us;
         assert_eq!([of(0), of(7), of(90_000)], [1_000_000, 7_000_000, 3_600_000_000]);
         let half = |missing| join(Err(missing), found("192.0.2.1", 300), true).unwrap().ttl_us;
         assert_eq!(half(Missing::Name(None)), 300_000_000);
@@ -215,7 +229,13 @@ mod tests {
         assert_eq!(aged(&answer, Duration::from_secs(4)).unwrap().ttl_us, 4_000_000);
         let no = Err(Unresolved::NoSuchName { ttl_us: 9_000_000 });
         assert_eq!(keeps(&no), Some(Duration::from_secs(9)));
-        assert_eq!(aged(&no, Duration::from_secs(4)), Err(Unresolved::NoSuchName { ttl_us: 4_000_000 }));
-        assert_eq!((keeps(&Err(Unresolved::Failed)), keeps(&Err(Unresolved::TimedOut))), (None, None));
+        assert_eq!(
+            aged(&no, Duration::from_secs(4)),
+            Err(Unresolved::NoSuchName { ttl_us: 4_000_000 })
+        );
+        assert_eq!(
+            (keeps(&Err(Unresolved::Failed)), keeps(&Err(Unresolved::TimedOut))),
+            (None, None)
+        );
     }
 }

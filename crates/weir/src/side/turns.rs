@@ -43,7 +43,8 @@ impl Turns {
     /// lines.
     pub(crate) fn next(&mut self) -> Option<(Asker, Ticket)> {
         // If any asker has room, the one with the fewest turns has.
-        let (_, _, asker) = self.order.first().filter(|(_, _, asker)| self.shares.has_room(asker))?.clone();
+        let (_, _, asker) =
+            self.order.first().filter(|(_, _, asker)| self.shares.has_room(asker))?.clone();
         let ticket = self.change(&asker, |shares, line| {
             shares.enter(&asker);
             line.pop_first()
@@ -57,14 +58,20 @@ impl Turns {
     }
 
     /// Changes an asker's line or turns, and its place in the order accordingly.
-    fn change<R>(&mut self, asker: &Asker, change: impl FnOnce(&mut Shares, &mut BTreeSet<Ticket>) -> R) -> R {
+    fn change<R>(
+        &mut self,
+        asker: &Asker,
+        change: impl FnOnce(&mut Shares, &mut BTreeSet<Ticket>) -> R,
+    ) -> R {
         let line = self.lines.entry(asker.clone()).or_default();
         if let Some((first, _)) = line.first() {
             self.order.remove(&(self.shares.count(asker), *first, asker.clone()));
         }
         let result = change(&mut self.shares, line);
         match line.first() {
-            Some((first, _)) => drop(self.order.insert((self.shares.count(asker), *first, asker.clone()))),
+            Some((first, _)) => {
+                drop(self.order.insert((self.shares.count(asker), *first, asker.clone())))
+            }
             None => drop(self.lines.remove(asker)),
         }
         result
@@ -98,7 +105,11 @@ mod tests {
         assert_eq!(given(&mut turns), [0, 1, 2, 3], "half of all");
         (100..200).for_each(|number| turns.wait(&asker(2), ticket(number)));
         turns.wait(&asker(3), ticket(200));
-        assert_eq!(given(&mut turns), [100, 200, 101], "the fewest first, then who has waited longest");
+        assert_eq!(
+            given(&mut turns),
+            [100, 200, 101],
+            "the fewest first, then who has waited longest"
+        );
         turns.leave(&asker(1));
         assert!(given(&mut turns).is_empty(), "two are free, and each of both has as many");
         turns.wait(&asker(4), ticket(201));

@@ -70,13 +70,16 @@ impl Users {
     /// # Errors
     /// Its errors, up to [`ERRORS_MAX`].
     pub(crate) fn read(path: &Path, before: &Users) -> Result<Users, BadUsers> {
-        let failed = |error: io::Error| BadUsers(vec![format!("cannot read the users in {}: {error}", path.display())]);
+        let failed = |error: io::Error| {
+            BadUsers(vec![format!("cannot read the users in {}: {error}", path.display())])
+        };
         let file = weir_io::open_regular(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let mut bytes = Vec::new();
         file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         let mut users = parse(&bytes, path, before).map_err(|mut bad| {
-            let way_out = format!("rewrite a line with `weir passwd {} NAME`, or delete it", path.display());
+            let way_out =
+                format!("rewrite a line with `weir passwd {} NAME`, or delete it", path.display());
             bad.0.push(way_out);
             bad
         })?;
@@ -132,7 +135,10 @@ pub(crate) fn name_error(name: &str) -> Option<String> {
 fn parse(bytes: &[u8], path: &Path, before: &Users) -> Result<Users, BadUsers> {
     let path = path.display();
     if bytes.len() as u64 > BYTES_MAX {
-        return Err(BadUsers(vec![format!("the users in {path} are more than {} MiB", BYTES_MAX >> 20)]));
+        return Err(BadUsers(vec![format!(
+            "the users in {path} are more than {} MiB",
+            BYTES_MAX >> 20
+        )]));
     }
     let mut users = Users::default();
     let mut errors = Vec::new();
@@ -147,8 +153,10 @@ fn parse(bytes: &[u8], path: &Path, before: &Users) -> Result<Users, BadUsers> {
         }
     }
     if errors.is_empty() {
-        let all = before.entries.iter().map(|(name, entry)| (name, &entry.user)).chain(&before.gone);
-        let gone = all.filter(|(name, user)| user.connections() > 0 && !users.entries.contains_key(*name));
+        let all =
+            before.entries.iter().map(|(name, entry)| (name, &entry.user)).chain(&before.gone);
+        let gone =
+            all.filter(|(name, user)| user.connections() > 0 && !users.entries.contains_key(*name));
         users.gone = gone.map(|(name, user)| (name.clone(), Arc::clone(user))).collect();
         return Ok(users);
     }
@@ -201,8 +209,9 @@ impl Source {
     /// Returns a warning for the operator about the file.
     pub(crate) fn note(&self) -> Option<String> {
         let path = self.path.display();
-        let note =
-            format!("all users of this host may read the hashed passwords in {path}; `chmod o= {path}` prevents that");
+        let note = format!(
+            "all users of this host may read the hashed passwords in {path}; `chmod o= {path}` prevents that"
+        );
         self.now.is_open.then_some(note)
     }
 
@@ -247,7 +256,8 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str, text: &str) -> Scratch {
-            let path = std::env::temp_dir().join(format!("weir-users-{}-{name}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("weir-users-{}-{name}", std::process::id()));
             std::fs::write(&path, text).unwrap();
             Scratch(path)
         }
@@ -308,7 +318,8 @@ mod tests {
     fn users_outlive_changes_and_bad_files() {
         let file = Scratch::new("change", &format!("ann:{HASH}\nbob:{HASH}\n"));
         let mut source = Source::open(&file.0).unwrap();
-        let (ann, bob) = ["ann", "bob"].map(|name| Arc::clone(&source.now.find(name).unwrap().user)).into();
+        let (ann, bob) =
+            ["ann", "bob"].map(|name| Arc::clone(&source.now.find(name).unwrap().user)).into();
         assert!(ann.enter(None));
         assert_eq!(source.look(), None);
 
@@ -335,16 +346,21 @@ mod tests {
         std::fs::write(&file.0, format!("ann:{HASH}\n")).unwrap();
         assert!(source.look().unwrap().contains(": 1"));
         let again = &source.now.find("ann").unwrap().user;
-        assert!(!Arc::ptr_eq(again, &ann) && again.connections() == 1, "he had a connection all the time");
+        assert!(
+            !Arc::ptr_eq(again, &ann) && again.connections() == 1,
+            "he had a connection all the time"
+        );
         assert_eq!(source.look(), None);
     }
 
     #[test]
     fn who_goes_or_has_another_hash_is_revoked() {
-        let read = |text: &str, before: &Users| parse(text.as_bytes(), Path::new("u"), before).unwrap();
+        let read =
+            |text: &str, before: &Users| parse(text.as_bytes(), Path::new("u"), before).unwrap();
         let other = HASH.replace("$05$", "$06$");
         let users = read(&format!("ann:{HASH}\nbob:{HASH}\ncat:{HASH}\n"), &Users::default());
-        let [ann, bob, cat] = ["ann", "bob", "cat"].map(|name| Arc::clone(&users.find(name).unwrap().user));
+        let [ann, bob, cat] =
+            ["ann", "bob", "cat"].map(|name| Arc::clone(&users.find(name).unwrap().user));
         assert!(ann.enter(None));
         let next = read(&format!("cat:{HASH}\nann:{other}\n"), &users);
         assert!(!ann.is_revoked(), "not before the file is used");
@@ -355,7 +371,9 @@ mod tests {
         // The old hash returns: a client with the old password has to show it again.
         let last = read(&format!("ann:{HASH}\n"), &next);
         next.end(&last);
-        assert!(again.is_revoked() && ann.is_revoked() && !last.find("ann").unwrap().user.is_revoked());
+        assert!(
+            again.is_revoked() && ann.is_revoked() && !last.find("ann").unwrap().user.is_revoked()
+        );
     }
 
     #[test]
@@ -363,8 +381,17 @@ mod tests {
         let file = Scratch::new("mode", &format!("ann:{HASH}\n"));
         for (mode, is_open) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
             std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(Users::read(&file.0, &Users::default()).unwrap().is_open, is_open, "{mode:o}");
+            assert_eq!(
+                Users::read(&file.0, &Users::default()).unwrap().is_open,
+                is_open,
+                "{mode:o}"
+            );
         }
-        assert!(Source::open(Path::new("/does/not/exist")).unwrap_err().to_string().contains("/does/not/exist"));
+        assert!(
+            Source::open(Path::new("/does/not/exist"))
+                .unwrap_err()
+                .to_string()
+                .contains("/does/not/exist")
+        );
     }
 }

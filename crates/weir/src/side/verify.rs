@@ -195,7 +195,13 @@ impl fmt::Debug for Verifier {
 
 impl Verifier {
     /// Verifies against the users of a file. `key` is unpredictable.
-    pub(crate) fn new(source: Source, key: [u8; 32], room: Rc<Room>, times: Times, tell: Tell) -> Rc<Verifier> {
+    pub(crate) fn new(
+        source: Source,
+        key: [u8; 32],
+        room: Rc<Room>,
+        times: Times,
+        tell: Tell,
+    ) -> Rc<Verifier> {
         let users = RefCell::new(Arc::clone(&source.now));
         Rc::new(Verifier {
             key,
@@ -212,9 +218,19 @@ impl Verifier {
     }
 
     /// Verifies credentials and replies to the worker. Call it within a local set of tokio.
-    pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, question: Question, client: Lane, credentials: Credentials) {
+    pub(crate) fn ask(
+        self: &Rc<Verifier>,
+        worker: u16,
+        question: Question,
+        client: Lane,
+        credentials: Credentials,
+    ) {
         // Whatever happens to the task, the worker gets a reply.
-        let debt = Debt { verifier: Rc::clone(self), to: Waiting { worker, question, client }, is_paid: false };
+        let debt = Debt {
+            verifier: Rc::clone(self),
+            to: Waiting { worker, question, client },
+            is_paid: false,
+        };
         tokio::task::spawn_local(Rc::clone(self).verify(debt, client, credentials));
     }
 
@@ -338,7 +354,10 @@ impl Verifier {
             hash::matches(&password, &hash)
         });
         let is_right = comparing.await.map_err(|_| Unverified::NoRoom)?;
-        let user = entry.filter(|_| is_right).map(|entry| Arc::clone(&entry.user)).ok_or(Unverified::Wrong);
+        let user = entry
+            .filter(|_| is_right)
+            .map(|entry| Arc::clone(&entry.user))
+            .ok_or(Unverified::Wrong);
         self.room.lanes.borrow_mut().learn(lane, user.is_ok(), Instant::now());
         drop(turn);
         user

@@ -54,7 +54,8 @@ impl Book {
         let before_rules = before.as_ref().map(|before| before.rules);
         let store = |wish: &Option<Wish>| wish.as_ref().map(|wish| Arc::as_ptr(&wish.store));
         let path = |wish: &Option<Wish>| wish.as_ref().map(|wish| wish.plan.path.clone());
-        let (is_same_store, is_same_path) = (store(&before) == store(&self.wish), path(&before) == path(&self.wish));
+        let (is_same_store, is_same_path) =
+            (store(&before) == store(&self.wish), path(&before) == path(&self.wish));
         if let Some(before) = before.filter(|_| !is_same_store || !is_same_path) {
             // Later invalidations would be missing from it.
             self.last = None;
@@ -117,7 +118,9 @@ impl Book {
     /// Takes the file if this process may use it and no other program does; tries that every
     /// [`LOOK_EVERY`].
     pub(super) fn take_file(&mut self) {
-        let Some(wish) = self.wish.clone().filter(|_| self.hold.turn() == Turn::Now) else { return };
+        let Some(wish) = self.wish.clone().filter(|_| self.hold.turn() == Turn::Now) else {
+            return;
+        };
         let now = Instant::now();
         if self.take_at.is_some_and(|at| now < at) {
             return;
@@ -153,14 +156,19 @@ impl Book {
 
     /// Begins a snapshot. Returns what to write, if it is to be written.
     pub(super) fn begin(&mut self) -> Option<Wish> {
-        let wish = self.wish.clone().filter(|_| self.has_file() && self.is_read && !self.is_partly_read)?;
+        let wish = self
+            .wish
+            .clone()
+            .filter(|_| self.has_file() && self.is_read && !self.is_partly_read)?;
         self.flush();
         self.next = Some(Tail::default());
         Some(wish)
     }
 
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
-        let Some(wish) = self.wish.as_ref().filter(|_| self.has_file() && self.is_read) else { return false };
+        let Some(wish) = self.wish.as_ref().filter(|_| self.has_file() && self.is_read) else {
+            return false;
+        };
         if self.ends || !self.asked.is_empty() {
             return true;
         }
@@ -176,7 +184,9 @@ impl Book {
 
     /// Appends invalidations to the last snapshot, and to the next one.
     pub(super) fn flush(&mut self) {
-        let Some(wish) = self.wish.as_ref().filter(|_| self.has_file() && self.is_read) else { return };
+        let Some(wish) = self.wish.as_ref().filter(|_| self.has_file() && self.is_read) else {
+            return;
+        };
         let noted = wish.store.take_changes();
         self.put(&noted);
     }
@@ -223,9 +233,17 @@ impl Book {
         let path = &wish.plan.path;
         let removed = match file::remove_last(path) {
             Ok(()) => "it is removed".to_owned(),
-            Err(error) => format!("remove it, or purged responses return at the next start: {error}"),
+            Err(error) => {
+                format!("remove it, or purged responses return at the next start: {error}")
+            }
         };
-        self.told(&wish, Some(format!("cannot keep the snapshot {} up to date: {error}; {removed}", path.display())));
+        self.told(
+            &wish,
+            Some(format!(
+                "cannot keep the snapshot {} up to date: {error}; {removed}",
+                path.display()
+            )),
+        );
     }
 
     /// Notes the outcome; a problem is reported once.

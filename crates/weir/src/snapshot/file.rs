@@ -28,7 +28,11 @@ pub(super) enum Refused {
 
 impl From<io::Error> for Refused {
     fn from(error: io::Error) -> Refused {
-        if error.kind() == io::ErrorKind::NotFound { Refused::Missing } else { Refused::Unusable(error.to_string()) }
+        if error.kind() == io::ErrorKind::NotFound {
+            Refused::Missing
+        } else {
+            Refused::Unusable(error.to_string())
+        }
     }
 }
 
@@ -57,7 +61,9 @@ pub(super) fn changes(file: &mut File, preface: &Preface) -> Result<(Changed, u6
     let end = file.seek(SeekFrom::End(0))?;
     let behind = end.checked_sub(preface.end).ok_or(Flaw::Cut)?;
     if behind > CHANGES_BYTES_MAX {
-        return Err(Refused::Unusable("more became invalid since it was written than is ever kept".to_owned()));
+        return Err(Refused::Unusable(
+            "more became invalid since it was written than is ever kept".to_owned(),
+        ));
     }
     file.seek(SeekFrom::Start(preface.end))?;
     let mut bytes = Vec::new();
@@ -91,7 +97,8 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     };
     let about = file.metadata()?;
     let mut begin = [0; SNAPSHOT_MAGIC.len()];
-    let is_snapshot = about.len() == 0 || (file.read_exact(&mut begin).is_ok() && begin == *SNAPSHOT_MAGIC);
+    let is_snapshot =
+        about.len() == 0 || (file.read_exact(&mut begin).is_ok() && begin == *SNAPSHOT_MAGIC);
     if about.is_file() && about.uid() == rustix::process::geteuid().as_raw() && is_snapshot {
         return Ok(Some(file));
     }
@@ -123,7 +130,8 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
     if !directory.is_dir() {
         return Err(format!("no directory {shown}"));
     }
-    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    let access =
+        rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     rustix::fs::access(directory, access)
         .map_err(|error| format!("this user cannot read and write in {shown}: {error}"))?;
     own::misfit(path).map_or(Ok(()), Err)
@@ -163,7 +171,11 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(why(&link).contains("symbolic link"), "{}", why(&link));
         let itself = directory.path("");
-        assert_eq!(why(&itself), std::io::Error::from_raw_os_error(21).to_string(), "a directory is not written");
+        assert_eq!(
+            why(&itself),
+            std::io::Error::from_raw_os_error(21).to_string(),
+            "a directory is not written"
+        );
         if rustix::process::geteuid().is_root() {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
@@ -174,7 +186,8 @@ mod tests {
         std::fs::write(&other, "listen \":80\"").unwrap();
         assert!(create(&other).unwrap_err().to_string().contains("does not touch it"));
         assert!(
-            take_its_place(create(&directory.path("new")).unwrap(), &other).is_err() && remove_last(&other).is_err()
+            take_its_place(create(&directory.path("new")).unwrap(), &other).is_err()
+                && remove_last(&other).is_err()
         );
         assert_eq!(std::fs::read(&other).unwrap(), b"listen \":80\"");
         std::fs::write(&other, [&SNAPSHOT_MAGIC[..], b"of another version"].concat()).unwrap();

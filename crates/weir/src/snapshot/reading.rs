@@ -39,8 +39,15 @@ impl Snapshots {
                 }
                 // The file lacks later invalidations, so it must not be read later either.
                 book.write_at = Some(Instant::now());
-                let left = file::remove_last(&wish.plan.path).err().map(|error| format!("; {error}"));
-                book.told(&wish, Some(format!("the snapshot {path} is not used: {why}{}", left.unwrap_or_default())));
+                let left =
+                    file::remove_last(&wish.plan.path).err().map(|error| format!("; {error}"));
+                book.told(
+                    &wish,
+                    Some(format!(
+                        "the snapshot {path} is not used: {why}{}",
+                        left.unwrap_or_default()
+                    )),
+                );
                 return;
             }
         };
@@ -64,13 +71,16 @@ impl Snapshots {
         };
         let damage = flaw.map(|flaw| {
             let (at, left) = (records.offset(), preface.answers.saturating_sub(counts.all()));
-            format!("the snapshot {path}: {flaw}, at byte {at}; skipped {left} responses from there on")
+            format!(
+                "the snapshot {path}: {flaw}, at byte {at}; skipped {left} responses from there on"
+            )
         });
         tell(format_args!("restored {} responses of {path}{}", counts.kept, counts.others()));
         let mut book = self.lock();
         book.write_at = Some(Instant::now() + Duration::from_micros(wish.plan.every_us));
         let figures = &mut book.figures;
-        (figures.restored, figures.left_out) = (counts.kept, preface.answers.saturating_sub(counts.kept));
+        (figures.restored, figures.left_out) =
+            (counts.kept, preface.answers.saturating_sub(counts.kept));
         (figures.written_s, figures.answers) = (preface.written_us / 1_000_000, preface.answers);
         figures.bytes = preface.end;
         book.told(&wish, damage);
@@ -81,7 +91,9 @@ impl Snapshots {
         let mut file = file::open(&wish.plan.path)?;
         let preface = file::preface(&mut file)?;
         if preface.rules != wish.rules {
-            return Err(Refused::Unusable("`cache` of a route, or its changes to requests, were different".to_owned()));
+            return Err(Refused::Unusable(
+                "`cache` of a route, or its changes to requests, were different".to_owned(),
+            ));
         }
         if preface.written_us > wall_us() {
             let why = "it was written in the future: the age of its responses is unknown after the clock was set back";
@@ -94,7 +106,9 @@ impl Snapshots {
         book.is_read = true;
         book.flush();
         if book.last.is_none() {
-            return Err(Refused::Unusable("weir cannot append later invalidations to it".to_owned()));
+            return Err(Refused::Unusable(
+                "weir cannot append later invalidations to it".to_owned(),
+            ));
         }
         let (changed, _) = file::changes(&mut file, &preface)?;
         Ok((At { file, at: PREFACE_BYTES as u64 }, preface, changed))
@@ -135,9 +149,16 @@ impl Counts {
             (self.present, "there already"),
             (self.no_room, "without room"),
         ];
-        let said = words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
+        let said = words
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}"));
         let said: Vec<String> = said.collect();
-        if said.is_empty() { String::new() } else { format!("; others are left out: {}", said.join(", ")) }
+        if said.is_empty() {
+            String::new()
+        } else {
+            format!("; others are left out: {}", said.join(", "))
+        }
     }
 }
 

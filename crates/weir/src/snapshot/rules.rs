@@ -19,9 +19,14 @@ pub(super) fn mark(plan: &Plan) -> u64 {
 
 fn text(rules: &RouteRules) -> Option<String> {
     let CacheRules { options, keys, tags, .. } = &**rules.cache.as_ref()?;
-    let stored = (&options.targets, options.heuristic, &options.lifetimes, &options.forced_lifetimes);
-    let windows =
-        (options.error_lifetime_max_s, options.stale_while_revalidate_s, options.stale_if_error_s, options.ignored);
+    let stored =
+        (&options.targets, options.heuristic, &options.lifetimes, &options.forced_lifetimes);
+    let windows = (
+        options.error_lifetime_max_s,
+        options.stale_while_revalidate_s,
+        options.stale_if_error_s,
+        options.ignored,
+    );
     let kept = (options.stores_set_cookie, &options.strip, &options.bypass_cookies, keys, tags);
     let asked = (&rules.path, &rules.host, &rules.request);
     Some(format!("{stored:?} {windows:?} {kept:?} {asked:?}"))
@@ -41,8 +46,11 @@ mod tests {
     use super::*;
 
     fn of(routes: &str) -> u64 {
-        let text = format!("listen \"127.0.0.1:8080\"\nupstream \"app\" {{ server \"127.0.0.1:1\"; }}\n{routes}");
-        let config = weir_config::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{errors}"));
+        let text = format!(
+            "listen \"127.0.0.1:8080\"\nupstream \"app\" {{ server \"127.0.0.1:1\"; }}\n{routes}"
+        );
+        let config =
+            weir_config::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{errors}"));
         mark(&config.plan)
     }
 

@@ -52,7 +52,9 @@ impl<W: Write> Tail<W> {
     pub(super) fn add(&mut self, noted: &Noted) -> io::Result<()> {
         let mut fits = !noted.has_more;
         let mut bytes = Vec::new();
-        for change in noted.list.iter().filter(|change| is_concerned(self.urls.as_deref(), &change.target)) {
+        for change in
+            noted.list.iter().filter(|change| is_concerned(self.urls.as_deref(), &change.target))
+        {
             let from = bytes.len();
             fits &= put_change(&mut bytes, change);
             if !self.said.insert(bytes[from..].to_vec()) {
@@ -101,7 +103,13 @@ impl Tail<Vec<u8>> {
     pub(super) fn behind(self, mut file: File) -> io::Result<Tail<File>> {
         file.write_all(&self.out)?;
         file.sync_data()?;
-        Ok(Tail { out: file, bytes: self.bytes, said: self.said, urls: self.urls, unsynced_since: None })
+        Ok(Tail {
+            out: file,
+            bytes: self.bytes,
+            said: self.said,
+            urls: self.urls,
+            unsynced_since: None,
+        })
     }
 }
 
@@ -115,7 +123,8 @@ mod tests {
 
     fn noted(count: usize, bytes: usize) -> Noted {
         let url = |number: usize| format!("http://a/{number:0>bytes$}").into_bytes();
-        let list = (0..count).map(|number| Change { target: Target::Url(url(number)), is_soft: false });
+        let list =
+            (0..count).map(|number| Change { target: Target::Url(url(number)), is_soft: false });
         Noted { list: list.collect(), has_more: false }
     }
 

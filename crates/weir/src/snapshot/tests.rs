@@ -17,7 +17,8 @@ fn snapshots(path: &Path) -> (Snapshots, Arc<Store>) {
         "listen \"127.0.0.1:8080\"\ncache {{ snapshot \"{}\"; }}\nupstream \"app\" {{ server \"127.0.0.1:1\"; }}\nroute {{ proxy \"app\"; cache; }}\n",
         path.display()
     );
-    let mut plan = weir_config::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{errors}")).plan;
+    let mut plan =
+        weir_config::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{errors}")).plan;
     let cache = plan.cache.as_mut().unwrap();
     cache.open([1, 2], 1);
     let store = Arc::clone(cache.store.as_ref().unwrap());
@@ -56,7 +57,10 @@ fn what_is_confirmed_while_it_goes_over_is_in_it() {
                 if !snapshots.settle() {
                     break;
                 }
-                assert!(put_change(&mut expected, &Change { target: Target::Source(source), is_soft: false }));
+                assert!(put_change(
+                    &mut expected,
+                    &Change { target: Target::Source(source), is_soft: false }
+                ));
                 let _ = told.send(());
             }
             expected
@@ -66,7 +70,12 @@ fn what_is_confirmed_while_it_goes_over_is_in_it() {
         purges.join().unwrap()
     });
     let bytes = behind(&path);
-    assert!(!expected.is_empty() && bytes.starts_with(&expected), "{} of {}", expected.len(), bytes.len());
+    assert!(
+        !expected.is_empty() && bytes.starts_with(&expected),
+        "{} of {}",
+        expected.len(),
+        bytes.len()
+    );
     // By now it belongs to another process.
     let (next, _) = self::snapshots(&path);
     next.lock().take_file();

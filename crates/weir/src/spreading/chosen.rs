@@ -16,7 +16,8 @@ pub(super) fn chosen(board: &Board, now_us: u64) -> Vec<u32> {
     let lines = board.lines();
     let accepting: Vec<&Line> = lines.iter().filter(|line| line.accepts()).collect();
     let held = |line: &Line| u64::from(line.sessions.load(Relaxed));
-    let mean = accepting.iter().map(|line| held(line)).sum::<u64>() / (accepting.len() as u64).max(1);
+    let mean =
+        accepting.iter().map(|line| held(line)).sum::<u64>() / (accepting.len() as u64).max(1);
     let in_time = |line: &Line| line.accepts() && !line.is_late(now_us);
     let has_room = |line: &Line| {
         let starved = line.starved_permille.load(Relaxed);

@@ -28,7 +28,8 @@ fn listeners(count: usize) -> (Vec<TcpListener>, SocketAddr) {
 }
 
 fn port(listeners: &[TcpListener], address: SocketAddr) -> Port {
-    let sockets: Vec<OwnedFd> = listeners.iter().map(|it| it.try_clone().expect("a descriptor").into()).collect();
+    let sockets: Vec<OwnedFd> =
+        listeners.iter().map(|it| it.try_clone().expect("a descriptor").into()).collect();
     Port::of_own(address.into(), &sockets).expect("descriptors")
 }
 
@@ -111,7 +112,10 @@ fn no_listener_is_kept_open_by_ebpf_and_by_classic_until_it_goes() {
     spreading.take(vec![port(&listeners, address)], 2);
     let way = if is_ebpf { "even by eBPF" } else { "even by classic BPF" };
     let shown = spreading.shown();
-    assert_eq!((&*shown[0].listener, shown[0].way, shown[0].why.is_none()), (&*address.to_string(), way, is_ebpf));
+    assert_eq!(
+        (&*shown[0].listener, shown[0].way, shown[0].why.is_none()),
+        (&*address.to_string(), way, is_ebpf)
+    );
     drop(listeners);
     assert_eq!(TcpStream::connect(address).is_err(), is_ebpf);
     spreading.follow(&[], Vec::new(), 2);
@@ -147,7 +151,10 @@ fn a_successor_has_them_when_they_are_let_go() {
     let workers = Handle::of_views(&Plan::default(), 2);
     new.look(&workers);
     let shown = new.shown().remove(0);
-    assert_eq!((shown.way, shown.why.as_deref()), ("by hash", Some("the program of the previous weir is still there")));
+    assert_eq!(
+        (shown.way, shown.why.as_deref()),
+        ("by hash", Some("the program of the previous weir is still there"))
+    );
     old.let_go();
     assert_eq!(old.shown()[0].way, "by hash");
     new.look(&workers);
@@ -162,7 +169,8 @@ fn a_successor_has_them_when_they_are_let_go() {
 
 #[test]
 fn what_can_not_be_spread_says_how_it_is() {
-    for (wish, workers, way) in [(AcceptBy::Hash, 2, "by hash"), (AcceptBy::Even, 1, "one worker")] {
+    for (wish, workers, way) in [(AcceptBy::Hash, 2, "by hash"), (AcceptBy::Even, 1, "one worker")]
+    {
         let (spreading, board) = Spreading::prepare(wish, workers, true);
         assert!(board.is_none());
         let (listeners, address) = listeners(workers);

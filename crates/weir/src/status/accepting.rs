@@ -46,9 +46,9 @@ mod tests {
         let both = [("a:1", "even by eBPF", None), ("b:2", "even by eBPF", None)];
         assert_eq!(shown(&both), "accept   even by eBPF\n");
         let why = Some("no eBPF: no right");
-        let three = [("a:1", "by hash", why), ("b:2", "even by classic BPF", why), ("c:3", "by hash", why)];
-        let said =
-            "accept   by hash (no eBPF: no right)  a:1, c:3\n         even by classic BPF (no eBPF: no right)  b:2\n";
+        let three =
+            [("a:1", "by hash", why), ("b:2", "even by classic BPF", why), ("c:3", "by hash", why)];
+        let said = "accept   by hash (no eBPF: no right)  a:1, c:3\n         even by classic BPF (no eBPF: no right)  b:2\n";
         assert_eq!(shown(&three), said);
     }
 }

@@ -48,13 +48,17 @@ fn row(arm: &Arm) -> Row {
 
 /// Returns the line about cores; empty if no connection was checked.
 pub(crate) fn cores(status: &Status) -> String {
-    let total = |name: &str| status.totals.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let total =
+        |name: &str| status.totals.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
     let (compared, same) = (total("tcp_cores_compared"), total("tcp_cores_same"));
     if compared == 0 {
         return String::new();
     }
     let percent = same as f64 * 100.0 / compared as f64;
-    format!("tcp      one core receives both sides of {percent:.0} % ({} looked at, one in 64)\n", count(compared))
+    format!(
+        "tcp      one core receives both sides of {percent:.0} % ({} looked at, one in 64)\n",
+        count(compared)
+    )
 }
 
 #[cfg(test)]
@@ -94,6 +98,9 @@ mod tests {
         assert_eq!(cores(&status), "");
         status.totals.insert("tcp_cores_compared".to_owned(), 50.into());
         status.totals.insert("tcp_cores_same".to_owned(), 49.into());
-        assert_eq!(cores(&status), "tcp      one core receives both sides of 98 % (50 looked at, one in 64)\n");
+        assert_eq!(
+            cores(&status),
+            "tcp      one core receives both sides of 98 % (50 looked at, one in 64)\n"
+        );
     }
 }

@@ -66,7 +66,12 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         (
             "connections",
-            format!("{} up, at most {} shared{}", connections.up, connections.configured, beside(connections)),
+            format!(
+                "{} up, at most {} shared{}",
+                connections.up,
+                connections.configured,
+                beside(connections)
+            ),
         ),
         ("requests", requests(server)),
         (
@@ -80,7 +85,10 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
         ),
         ("latency", latency(&server.window.latency)),
         ("percentiles", percentiles(&server.window.latency)),
-        ("answers", listed(status.statuses.iter().map(|(status, count)| (status.to_string(), *count)))),
+        (
+            "answers",
+            listed(status.statuses.iter().map(|(status, count)| (status.to_string(), *count))),
+        ),
         ("trust", trust(server)),
     ];
     if let Some(fresh) = &server.fresh {
@@ -90,20 +98,32 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
         facts.push(("limit", self::limit(limit)));
     }
     for (name, key) in [("doubts", "doubts"), ("glitches", "glitches"), ("closes", "closes")] {
-        let counts = server.totals.get(key).and_then(|value| value.as_object()).into_iter().flatten();
-        facts.push((name, listed(counts.map(|(word, count)| (word.clone(), count.as_u64().unwrap_or(0))))));
+        let counts =
+            server.totals.get(key).and_then(|value| value.as_object()).into_iter().flatten();
+        facts.push((
+            name,
+            listed(counts.map(|(word, count)| (word.clone(), count.as_u64().unwrap_or(0)))),
+        ));
     }
-    let plain = server.totals.iter().filter_map(|(name, value)| Some((name.replace('_', "-"), value.as_u64()?)));
+    let plain = server
+        .totals
+        .iter()
+        .filter_map(|(name, value)| Some((name.replace('_', "-"), value.as_u64()?)));
     facts.push(("counts", listed(plain)));
     if let Some(problem) = &server.last_problem {
-        facts.push(("last problem", format!("{}, {} ago", problem.word, span(Duration::from_micros(problem.ago_us)))));
+        facts.push((
+            "last problem",
+            format!("{}, {} ago", problem.word, span(Duration::from_micros(problem.ago_us))),
+        ));
     }
     facts
 }
 
 fn beside(connections: &document::Connections) -> String {
     let mut out = String::new();
-    for (number, what) in [(connections.aside, "set aside for slow clients"), (connections.tunnels, "in tunnels")] {
+    for (number, what) in
+        [(connections.aside, "set aside for slow clients"), (connections.tunnels, "in tunnels")]
+    {
         if number > 0 {
             out += &format!(", {number} {what}");
         }
@@ -113,11 +133,20 @@ fn beside(connections: &document::Connections) -> String {
 
 fn requests(server: &document::Server) -> String {
     let (busy, waiting, room) = (server.in_flight, server.waiting, server.capacity);
-    format!("{busy} unanswered, {waiting} waiting, room for {}; weight {}", count(room), server.weight_shown())
+    format!(
+        "{busy} unanswered, {waiting} waiting, room for {}; weight {}",
+        count(room),
+        server.weight_shown()
+    )
 }
 
 fn latency(latency: &document::Latency) -> String {
-    format!("min {}  mean {}  max {}", time(latency.min_us), time(latency.mean_us), time(latency.max_us))
+    format!(
+        "min {}  mean {}  max {}",
+        time(latency.min_us),
+        time(latency.mean_us),
+        time(latency.max_us)
+    )
 }
 
 fn percentiles(latency: &document::Latency) -> String {
@@ -136,12 +165,18 @@ fn trust(server: &document::Server) -> String {
     let penalty = Duration::from_micros(server.penalty_us);
     let word = match server.trust.as_str() {
         "penalty" => {
-            format!("not pipelined for {}: {}", span(penalty), server.penalty_for.as_deref().unwrap_or("doubt"))
+            format!(
+                "not pipelined for {}: {}",
+                span(penalty),
+                server.penalty_for.as_deref().unwrap_or("doubt")
+            )
         }
         "surplus" => lasting_doubt(server),
         "earning" => "earning trust: not pipelined yet".to_owned(),
         "clean" => "clean so far: not pipelined before its rehearsal".to_owned(),
-        "unfit" => "cannot handle several requests at once: not pipelined until it is cleared".to_owned(),
+        "unfit" => {
+            "cannot handle several requests at once: not pipelined until it is cleared".to_owned()
+        }
         word => word.to_owned(),
     };
     format!("{word}; depth {}", server.depth)
@@ -152,22 +187,32 @@ pub(crate) fn fresh(fresh: &document::Fresh) -> String {
     let way = match fresh.in_force {
         0 => "kept connections are used".to_owned(),
         all if all == fresh.workers => "each request has its own connection".to_owned(),
-        some => format!("each request has its own connection on {some} of {} workers", fresh.workers),
+        some => {
+            format!("each request has its own connection on {some} of {} workers", fresh.workers)
+        }
     };
     let known = |us: Option<u64>| if us.is_some() { time(us) } else { "unknown".to_owned() };
-    format!("{way}: p99 to the first byte {} kept, {} fresh", known(fresh.kept_p99_us), known(fresh.fresh_p99_us))
+    format!(
+        "{way}: p99 to the first byte {} kept, {} fresh",
+        known(fresh.kept_p99_us),
+        known(fresh.fresh_p99_us)
+    )
 }
 
 /// Returns how many requests a server gets at once, and why.
 pub(crate) fn limit(limit: &document::ConcurrencyLimit) -> String {
     let document::ConcurrencyLimit { requests, before, gain_percent } = limit;
-    format!("{requests} requests at once, learned: {gain_percent} % more responses per second than with {before}")
+    format!(
+        "{requests} requests at once, learned: {gain_percent} % more responses per second than with {before}"
+    )
 }
 
 /// Returns counts with their names, without those that are 0.
 fn listed(counts: impl Iterator<Item = (String, u64)>) -> String {
-    let shown: Vec<String> =
-        counts.filter(|(_, value)| *value > 0).map(|(name, value)| format!("{name} {}", count(value))).collect();
+    let shown: Vec<String> = counts
+        .filter(|(_, value)| *value > 0)
+        .map(|(name, value)| format!("{name} {}", count(value)))
+        .collect();
     if shown.is_empty() { "none".to_owned() } else { shown.join("  ") }
 }
 
@@ -175,13 +220,16 @@ fn class(class: &document::Class) -> Row {
     let sharing = match class.sharing.as_str() {
         "alike" => "yes".to_owned(),
         "new" => format!("unknown before {} more responses", class.missing),
-        "overtaken" => format!("not for {} more responses: others overtook one of them", class.missing),
+        "overtaken" => {
+            format!("not for {} more responses: others overtook one of them", class.missing)
+        }
         "slower" => "no: they take much longer than the fastest".to_owned(),
         "long" => "no: some responses have more than 64 KiB".to_owned(),
         word => word.to_owned(),
     };
     let usually = time(Some(class.usual_us.into()).filter(|us| *us > 0));
-    let shape: String = class.shape.chars().map(|char| if char.is_control() { '?' } else { char }).collect();
+    let shape: String =
+        class.shape.chars().map(|char| if char.is_control() { '?' } else { char }).collect();
     Row { cells: vec![shape.into(), usually.into(), sharing.into()], below: None }
 }
 

@@ -79,7 +79,9 @@ mod tests {
         ] {
             assert_eq!(count(value), text);
         }
-        for (value, text) in [(0.0, "0"), (0.04, "0.0"), (9.94, "9.9"), (9.96, "10"), (12_345.6, "12.3k")] {
+        for (value, text) in
+            [(0.0, "0"), (0.04, "0.0"), (9.94, "9.9"), (9.96, "10"), (12_345.6, "12.3k")]
+        {
             assert_eq!(rate(value), text);
         }
     }

@@ -25,7 +25,10 @@ pub(crate) fn limits(limits: &[Limit], look: Look) -> String {
 }
 
 fn row(limit: &Limit) -> Row {
-    let toned = |value: u64, tone: Tone| Cell { text: count(value), tone: if value > 0 { tone } else { Tone::Plain } };
+    let toned = |value: u64, tone: Tone| Cell {
+        text: count(value),
+        tone: if value > 0 { tone } else { Tone::Plain },
+    };
     let cells = vec![
         limit.name.as_str().into(),
         limit.count.as_str().into(),
@@ -34,8 +37,9 @@ fn row(limit: &Limit) -> Row {
         toned(limit.observed, Tone::Odd),
         toned(limit.untracked, Tone::Bad),
     ];
-    let lost = (limit.untracked > 0)
-        .then(|| "clients found no room in the table and were let through: a larger `table`".to_owned());
+    let lost = (limit.untracked > 0).then(|| {
+        "clients found no room in the table and were let through: a larger `table`".to_owned()
+    });
     let shared = (limit.shared > 0).then(|| {
         let count = count(limit.shared);
         format!("{count} found no room in the table and were counted together: a larger `table`, and a limit by client")

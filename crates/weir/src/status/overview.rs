@@ -46,7 +46,8 @@ pub(crate) fn overview(status: &Status, look: Look) -> String {
         // No worker is left that knows the state of the servers.
         return out;
     }
-    let rows: Vec<Row> = status.upstreams.iter().flat_map(|upstream| &upstream.servers).map(row).collect();
+    let rows: Vec<Row> =
+        status.upstreams.iter().flat_map(|upstream| &upstream.servers).map(row).collect();
     let layout = Layout::new(&COLUMNS, &rows, 2, look.width, look.colour);
     let mut rows = &rows[..];
     for upstream in &status.upstreams {
@@ -57,7 +58,9 @@ pub(crate) fn overview(status: &Status, look: Look) -> String {
         out.push_str(&layout.table(own));
     }
     out.push_str(&super::workers::workers(&status.workers, look));
-    out.push_str(&status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look)));
+    out.push_str(
+        &status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look)),
+    );
     out.push_str(&super::limits::limits(&status.limits, look));
     out.push_str(&super::arms::arms(&status.congestion, look));
     out.push_str(&suspects(status, look));
@@ -99,8 +102,14 @@ fn head(status: &Status, look: Look) -> String {
         time(latency.p99_us),
         time(latency.max_us)
     );
-    let classes = [("2xx", answers.c2xx), ("3xx", answers.c3xx), ("4xx", answers.c4xx), ("5xx", answers.c5xx)];
-    let shown: Vec<String> = classes.iter().map(|(name, value)| format!("{name} {}", count(*value))).collect();
+    let classes = [
+        ("2xx", answers.c2xx),
+        ("3xx", answers.c3xx),
+        ("4xx", answers.c4xx),
+        ("5xx", answers.c5xx),
+    ];
+    let shown: Vec<String> =
+        classes.iter().map(|(name, value)| format!("{name} {}", count(*value))).collect();
     out += &shown.join("  ");
     out.push('\n');
     out += &super::accepting::accepting(status);
@@ -123,7 +132,9 @@ fn bans(status: &Status) -> String {
         return String::new();
     }
     let lost = status.totals.get("offences_lost").and_then(serde_json::Value::as_u64).unwrap_or(0);
-    let also = |number: u64, what: &str| if number > 0 { format!("  {what} {}", count(number)) } else { String::new() };
+    let also = |number: u64, what: &str| {
+        if number > 0 { format!("  {what} {}", count(number)) } else { String::new() }
+    };
     format!(
         "bans     {} in force{}  {} since the start{}{}{}\n",
         count(bans.in_force),
@@ -138,15 +149,18 @@ fn bans(status: &Status) -> String {
 /// Returns how many of them the kernel knows, and how it drops packets.
 fn in_kernel(bans: &crate::admin::document::Bans) -> String {
     let tier = bans.kernel_tier.as_deref().unwrap_or_default();
-    bans.in_kernel.map_or_else(String::new, |known| format!(" ({} in the kernel, {tier})", count(known)))
+    bans.in_kernel
+        .map_or_else(String::new, |known| format!(" ({} in the kernel, {tier})", count(known)))
 }
 
 /// Returns the same for watching: sick servers first, all upstreams in one table.
 pub(crate) fn watched(status: &Status, look: Look, sort: Sort) -> Page {
     let mut head: Vec<String> = head(status, look).lines().map(str::to_owned).collect();
     head.push(String::new());
-    let all =
-        status.upstreams.iter().flat_map(|upstream| upstream.servers.iter().map(move |server| (upstream, server)));
+    let all = status
+        .upstreams
+        .iter()
+        .flat_map(|upstream| upstream.servers.iter().map(move |server| (upstream, server)));
     let mut all: Vec<(&Upstream, &Server)> = all.collect();
     all.sort_by_key(|(_, server)| {
         let window = &server.window;
@@ -199,7 +213,11 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
     let mut add = |text: String, tone: Tone| all.push(Cell { text, tone });
     for name in &status.names {
         if let Some(problem) = &name.problem {
-            let stays = if name.addresses.is_empty() { "it has no server" } else { "known addresses remain in use" };
+            let stays = if name.addresses.is_empty() {
+                "it has no server"
+            } else {
+                "known addresses remain in use"
+            };
             add(format!("cannot resolve {}: {problem}; {stays}", name.name), Tone::Bad);
         }
     }
@@ -211,16 +229,25 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
         add(format!("bans do not survive a restart: {file}: {problem}"), Tone::Bad);
     }
     if let Some(problem) = status.bans.kernel_problem.as_ref().filter(|_| status.bans.total > 0) {
-        let (tier, weir) = (status.bans.kernel_tier.as_deref(), "weir, which resets connections of banned clients");
+        let (tier, weir) = (
+            status.bans.kernel_tier.as_deref(),
+            "weir, which resets connections of banned clients",
+        );
         add(format!("bans are enforced by {}: {problem}", tier.unwrap_or(weir)), Tone::Odd);
     }
     if status.reload.ok == Some(false) {
         let error = status.reload.error.as_deref().unwrap_or_default();
         let first = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        add(format!("the last reload failed, the previous configuration remains in force: {first}"), Tone::Bad);
+        add(
+            format!("the last reload failed, the previous configuration remains in force: {first}"),
+            Tone::Bad,
+        );
     }
     if status.reload.leaving > 0 {
-        add(format!("{} requests at servers that were removed", count(status.reload.leaving)), Tone::Odd);
+        add(
+            format!("{} requests at servers that were removed", count(status.reload.leaving)),
+            Tone::Odd,
+        );
     }
     for worker in status.workers.iter().filter(|worker| !worker.responsive) {
         let (what, tone) = match (worker.ended, status.state.as_str()) {
@@ -231,7 +258,10 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
         add(format!("worker {} {what}", worker.number), tone);
     }
     for worker in status.workers.iter().filter(|worker| worker.rebirths > 0) {
-        let text = format!("worker {} panicked {} times and restarted: a bug in weir", worker.number, worker.rebirths);
+        let text = format!(
+            "worker {} panicked {} times and restarted: a bug in weir",
+            worker.number, worker.rebirths
+        );
         add(text, Tone::Bad);
     }
     all
@@ -249,7 +279,11 @@ fn heading(upstream: &Upstream, look: Look) -> String {
     let usable = upstream.servers.iter().filter(|server| server.usable).count();
     let all = upstream.servers.len();
     let tone = if usable == all && all > 0 { Tone::Plain } else { Tone::Bad };
-    format!("{}  {}\n", upstream.name, tone.paint(&format!("{usable} of {all} servers up"), look.colour))
+    format!(
+        "{}  {}\n",
+        upstream.name,
+        tone.paint(&format!("{usable} of {all} servers up"), look.colour)
+    )
 }
 
 /// Returns the tone of a state.
@@ -264,7 +298,10 @@ pub(crate) fn tone(state: &str) -> Tone {
 fn row(server: &Server) -> Row {
     let window = &server.window;
     let latency = &window.latency;
-    let toned = |value: u64, tone: Tone| Cell { text: count(value), tone: if value > 0 { tone } else { Tone::Plain } };
+    let toned = |value: u64, tone: Tone| Cell {
+        text: count(value),
+        tone: if value > 0 { tone } else { Tone::Plain },
+    };
     let connections = &server.connections;
     let missing = server.waiting > 0 && connections.up == 0;
     let connected = Cell {
@@ -294,11 +331,15 @@ fn row(server: &Server) -> Row {
 /// Returns what the operator should know of a server, in one line.
 pub(crate) fn remark(server: &Server) -> Option<Cell> {
     let mut parts: Vec<String> = Vec::new();
-    let ago = |problem: &Problem| format!("{} {} ago", problem.word, span(Duration::from_micros(problem.ago_us)));
+    let ago = |problem: &Problem| {
+        format!("{} {} ago", problem.word, span(Duration::from_micros(problem.ago_us)))
+    };
     let why = server.why.as_ref().filter(|_| server.state != "up");
     let problem = server.last_problem.as_ref();
     match (why, problem) {
-        (Some(why), Some(problem)) if *why == problem.word => parts.push(format!("{}: {}", server.state, ago(problem))),
+        (Some(why), Some(problem)) if *why == problem.word => {
+            parts.push(format!("{}: {}", server.state, ago(problem)))
+        }
         (Some(why), _) if server.suspended_us > 0 => {
             let since = span(Duration::from_micros(server.suspended_us));
             let reason = match why.as_str() {
@@ -314,7 +355,10 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
         "surplus" => parts.push(lasting_doubt(server)),
         "penalty" => {
             let left = span(Duration::from_micros(server.penalty_us));
-            parts.push(format!("not pipelined for {left}: {}", server.penalty_for.as_deref().unwrap_or("doubt")));
+            parts.push(format!(
+                "not pipelined for {left}: {}",
+                server.penalty_for.as_deref().unwrap_or("doubt")
+            ));
         }
         _ => {}
     }
@@ -324,7 +368,9 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
     if let Some(limit) = &server.limit {
         parts.push(super::detail::limit(limit));
     }
-    if let Some(problem) = problem.filter(|problem| problem.ago_us < OLD_US && why != Some(&problem.word)) {
+    if let Some(problem) =
+        problem.filter(|problem| problem.ago_us < OLD_US && why != Some(&problem.word))
+    {
         parts.push(format!("last problem: {}", ago(problem)));
     }
     if server.temporary {
@@ -342,8 +388,14 @@ pub(crate) fn lasting_doubt(server: &Server) -> String {
 
 /// Returns the suspects. Requests that are only noted may be innocent, and are only in the JSON.
 fn suspects(status: &Status, look: Look) -> String {
-    const COLUMNS: [Column; 6] =
-        [text("UPSTREAM"), text("METHOD"), text("HOST"), text("PATH"), number("DEATHS", 0), text("STATE")];
+    const COLUMNS: [Column; 6] = [
+        text("UPSTREAM"),
+        text("METHOD"),
+        text("HOST"),
+        text("PATH"),
+        number("DEATHS", 0),
+        text("STATE"),
+    ];
     let suspects = status.suspects.iter().filter(|suspect| suspect.state != "noted");
     let rows: Vec<Row> = suspects
         .map(|suspect| {
@@ -351,8 +403,13 @@ fn suspects(status: &Status, look: Look) -> String {
                 0 => "sent alone".to_owned(),
                 us => format!("refused for {}", span(Duration::from_micros(us))),
             };
-            let texts = [&suspect.upstream, &suspect.method, &suspect.host, &suspect.path].map(|text| plain(text));
-            let cells = texts.into_iter().chain([suspect.deaths.to_string(), state]).map(Cell::from).collect();
+            let texts = [&suspect.upstream, &suspect.method, &suspect.host, &suspect.path]
+                .map(|text| plain(text));
+            let cells = texts
+                .into_iter()
+                .chain([suspect.deaths.to_string(), state])
+                .map(Cell::from)
+                .collect();
             Row { cells, below: None }
         })
         .collect();

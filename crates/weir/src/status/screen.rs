@@ -100,7 +100,13 @@ impl View {
 
     /// Returns the lines for a terminal of this size, none wider, and no more than fit. `away`: why
     /// the data is old.
-    pub(crate) fn frame(&mut self, page: &Page, size: (usize, usize), away: Option<&str>, colour: bool) -> Vec<String> {
+    pub(crate) fn frame(
+        &mut self,
+        page: &Page,
+        size: (usize, usize),
+        away: Option<&str>,
+        colour: bool,
+    ) -> Vec<String> {
         let (columns, rows) = size;
         let mut lines = Vec::new();
         if let Some(why) = away {
@@ -112,7 +118,9 @@ impl View {
         lines.extend(page.head.iter().skip(skipped).map(|line| clip(line, columns)));
         self.shown = rows.saturating_sub(lines.len() + 1);
         self.top = self.top.min(page.body.len().saturating_sub(self.shown));
-        lines.extend(page.body.iter().skip(self.top).take(self.shown).map(|line| clip(line, columns)));
+        lines.extend(
+            page.body.iter().skip(self.top).take(self.shown).map(|line| clip(line, columns)),
+        );
         while lines.len() + 1 < rows {
             lines.push(String::new());
         }
@@ -128,11 +136,9 @@ impl View {
             all if all > self.shown => format!("{}-{last} of {all}  ", self.top + 1),
             _ => String::new(),
         };
-        let sorts = Sort::ALL.map(
-            |(key, sort, name)| {
-                if sort == self.sort { format!("[{key} {name}]") } else { format!("{key} {name}") }
-            },
-        );
+        let sorts = Sort::ALL.map(|(key, sort, name)| {
+            if sort == self.sort { format!("[{key} {name}]") } else { format!("{key} {name}") }
+        });
         let sorts = if page.sorted { format!("sort {}  ", sorts.join(" ")) } else { String::new() };
         format!("{place}q ends  {sorts}arrows scroll")
     }
@@ -145,7 +151,9 @@ fn clip(line: &str, columns: usize) -> String {
     while let Some(first) = rest.chars().next() {
         let end = match rest.find('m').filter(|_| first == '\x1b') {
             Some(end) => end + 1,
-            None if wide == columns => return out + if line.contains('\x1b') { "\x1b[0m" } else { "" },
+            None if wide == columns => {
+                return out + if line.contains('\x1b') { "\x1b[0m" } else { "" };
+            }
             None => {
                 wide += 1;
                 first.len_utf8()
@@ -165,7 +173,8 @@ mod tests {
     use super::*;
 
     fn page(lines: usize) -> Page {
-        let body = (0..lines).map(|n| format!("row {n} \x1b[31m{}\x1b[0m", "x".repeat(90))).collect();
+        let body =
+            (0..lines).map(|n| format!("row {n} \x1b[31m{}\x1b[0m", "x".repeat(90))).collect();
         Page { head: vec!["head".to_owned(), "COLUMN".to_owned()], body, sorted: true }
     }
 
@@ -179,7 +188,9 @@ mod tests {
 
     #[test]
     fn a_frame_fits() {
-        for (columns, rows, lines) in (1..40).flat_map(|n| [(n, 24, 50), (80, n, 50), (80, n, 2), (80, n, 0)]) {
+        for (columns, rows, lines) in
+            (1..40).flat_map(|n| [(n, 24, 50), (80, n, 50), (80, n, 2), (80, n, 0)])
+        {
             let mut view = View::default();
             let frame = view.frame(&page(lines), (columns, rows), Some("away"), true);
             assert_eq!(frame.len(), rows);
@@ -190,9 +201,14 @@ mod tests {
     #[test]
     fn everything_can_be_reached() {
         let (page, mut view) = (page(50), View::default());
-        let first = |view: &mut View| plain(&view.frame(&page, (80, 24), None, true)[2])[..7].trim().to_owned();
+        let first = |view: &mut View| {
+            plain(&view.frame(&page, (80, 24), None, true)[2])[..7].trim().to_owned()
+        };
         let bar = |view: &mut View| view.frame(&page, (80, 24), None, true)[23].clone();
-        assert_eq!((first(&mut view), &bar(&mut view)[..12]), ("row 0 x".to_owned(), "1-21 of 50  "));
+        assert_eq!(
+            (first(&mut view), &bar(&mut view)[..12]),
+            ("row 0 x".to_owned(), "1-21 of 50  ")
+        );
         for (key, expected) in [
             (KeyCode::Up, "row 0 x"),
             (KeyCode::Down, "row 1 x"),
@@ -230,6 +246,11 @@ mod tests {
     #[test]
     fn the_line_of_keys_says_how_to_end_and_to_sort_in_80_columns() {
         let bar = View::default().frame(&page(1000), (80, 23), None, false).pop().unwrap();
-        assert!(bar.starts_with("1-20 of 1000  q ends  sort [c config] r req/s b busy w wait p p99 e 5xx  "), "{bar}");
+        assert!(
+            bar.starts_with(
+                "1-20 of 1000  q ends  sort [c config] r req/s b busy w wait p p99 e 5xx  "
+            ),
+            "{bar}"
+        );
     }
 }

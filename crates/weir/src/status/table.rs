@@ -76,16 +76,31 @@ pub(crate) struct Row {
 
 /// Returns the whole table, a line for each row; no wider than `width` as long as columns can be
 /// spared.
-pub(crate) fn table(columns: &[Column], rows: &[Row], indent: usize, width: usize, colour: bool) -> String {
+pub(crate) fn table(
+    columns: &[Column],
+    rows: &[Row],
+    indent: usize,
+    width: usize,
+    colour: bool,
+) -> String {
     Layout::new(columns, rows, indent, width, colour).table(rows)
 }
 
 /// Returns the columns that fit, with their widths, and the gap between them. On a narrow terminal
 /// the gap shrinks first.
-fn fitting(columns: &[Column], rows: &[Row], indent: usize, width: usize) -> (Vec<(usize, usize)>, usize) {
+fn fitting(
+    columns: &[Column],
+    rows: &[Row],
+    indent: usize,
+    width: usize,
+) -> (Vec<(usize, usize)>, usize) {
     let widest = |at: usize| {
         let cells = rows.iter().filter_map(|row| row.cells.get(at));
-        cells.map(|cell| cell.text.chars().count()).chain([columns[at].name.len()]).max().unwrap_or(0)
+        cells
+            .map(|cell| cell.text.chars().count())
+            .chain([columns[at].name.len()])
+            .max()
+            .unwrap_or(0)
     };
     let mut shown: Vec<(usize, usize)> = (0..columns.len()).map(|at| (at, widest(at))).collect();
     loop {
@@ -114,7 +129,13 @@ pub(crate) struct Layout<'a> {
 
 impl<'a> Layout<'a> {
     /// Makes a layout that fits all these rows.
-    pub(crate) fn new(columns: &'a [Column], rows: &[Row], indent: usize, width: usize, colour: bool) -> Layout<'a> {
+    pub(crate) fn new(
+        columns: &'a [Column],
+        rows: &[Row],
+        indent: usize,
+        width: usize,
+        colour: bool,
+    ) -> Layout<'a> {
         let (shown, gap) = fitting(columns, rows, indent, width);
         Layout { columns, shown, gap, indent, colour }
     }
@@ -143,7 +164,11 @@ impl<'a> Layout<'a> {
             let pad = " ".repeat(wide - cell.text.chars().count());
             let painted = cell.tone.paint(&cell.text, self.colour);
             text += &" ".repeat(if place == 0 { 0 } else { self.gap });
-            text += &if self.columns[*at].left { format!("{painted}{pad}") } else { format!("{pad}{painted}") };
+            text += &if self.columns[*at].left {
+                format!("{painted}{pad}")
+            } else {
+                format!("{pad}{painted}")
+            };
         }
         out.push_str(text.trim_end());
         out.push('\n');
@@ -166,9 +191,13 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_spared() {
-        let wide = "  NAME    SPARE      N\n  a           1  22222\n    why\n  größer      1      3\n";
+        let wide =
+            "  NAME    SPARE      N\n  a           1  22222\n    why\n  größer      1      3\n";
         assert_eq!(table(&COLUMNS, &rows(), 2, 22, false), wide);
-        assert_eq!(table(&COLUMNS, &rows(), 2, 21, false).lines().last(), Some("  größer     1     3"));
+        assert_eq!(
+            table(&COLUMNS, &rows(), 2, 21, false).lines().last(),
+            Some("  größer     1     3")
+        );
         let narrow = "  NAME        N\n  a       22222\n    why\n  größer      3\n";
         assert_eq!(table(&COLUMNS, &rows(), 2, 19, false), narrow);
         // Columns that cannot be spared remain.

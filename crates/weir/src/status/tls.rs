@@ -16,9 +16,11 @@ pub(super) fn handshakes(status: &Status) -> String {
 
 /// Returns a line for each file with a problem.
 pub(super) fn troubles(status: &Status) -> Vec<Cell> {
-    let files = status.tls_files.iter().filter_map(|file| Some((&file.file, file.problem.as_ref()?)));
-    let files = files
-        .map(|(file, problem)| (format!("file {file}: {problem}; the previous content remains in force"), Tone::Bad));
+    let files =
+        status.tls_files.iter().filter_map(|file| Some((&file.file, file.problem.as_ref()?)));
+    let files = files.map(|(file, problem)| {
+        (format!("file {file}: {problem}; the previous content remains in force"), Tone::Bad)
+    });
     let all = status.certificates.iter().filter_map(trouble).chain(files);
     all.map(|(text, tone)| Cell { text, tone }).collect()
 }
@@ -38,9 +40,16 @@ fn of_side(status: &Status, name: &str, prefix: &str) -> String {
     let (done, resumed) = (total("tls_handshakes"), total("tls_resumed"));
     if done > 0 || !failures.is_empty() {
         let failed: u64 = failures.iter().map(|(_, value)| value).sum();
-        out += &format!("{name} handshakes {}  resumed {}  failed {}", count(done), count(resumed), count(failed));
-        let words: Vec<String> = failures.iter().map(|(word, value)| format!("{word} {}", count(*value))).collect();
-        out += &if words.is_empty() { "\n".to_owned() } else { format!(" ({})\n", words.join(", ")) };
+        out += &format!(
+            "{name} handshakes {}  resumed {}  failed {}",
+            count(done),
+            count(resumed),
+            count(failed)
+        );
+        let words: Vec<String> =
+            failures.iter().map(|(word, value)| format!("{word} {}", count(*value))).collect();
+        out +=
+            &if words.is_empty() { "\n".to_owned() } else { format!(" ({})\n", words.join(", ")) };
     }
     out
 }
@@ -50,11 +59,16 @@ fn trouble(certificate: &Certificate) -> Option<(String, Tone)> {
     let file = &certificate.file;
     let left = span(Duration::from_secs(certificate.left_seconds.unsigned_abs()));
     if let Some(problem) = &certificate.problem {
-        return Some((format!("certificate {file}: {problem}; the previous one remains in force"), Tone::Bad));
+        return Some((
+            format!("certificate {file}: {problem}; the previous one remains in force"),
+            Tone::Bad,
+        ));
     }
     match certificate.left_seconds {
         ..0 => Some((format!("certificate {file} has expired {left} ago"), Tone::Bad)),
-        0..weir_tls::EXPIRES_SOON_S => Some((format!("certificate {file} expires in {left}"), Tone::Odd)),
+        0..weir_tls::EXPIRES_SOON_S => {
+            Some((format!("certificate {file} expires in {left}"), Tone::Odd))
+        }
         _ => None,
     }
 }
@@ -78,17 +92,24 @@ mod tests {
         status.totals.insert("tls_resumed".to_owned(), 3.into());
         assert_eq!(lines(&status), "tls      handshakes 12  resumed 3  failed 0\n");
         status.totals.insert("upstream_tls_handshakes".to_owned(), 7.into());
-        status.totals.insert("upstream_tls_failures".to_owned(), serde_json::json!({"tls-name": 4}));
-        status.totals.insert("tls_failures".to_owned(), serde_json::json!({"left": 2, "not-tls": 1, "alert": 0}));
-        let problem = |problem: &str| Some(problem.to_owned()).filter(|problem| !problem.is_empty());
-        status.certificates = [("a", 86_400 * 30, ""), ("b", 86_400, ""), ("c", -7200, ""), ("d", 9, "gone")]
-            .map(|(file, left_seconds, text)| Certificate {
-                file: file.to_owned(),
-                left_seconds,
-                problem: problem(text),
-                ..Certificate::default()
-            })
-            .to_vec();
+        status
+            .totals
+            .insert("upstream_tls_failures".to_owned(), serde_json::json!({"tls-name": 4}));
+        status.totals.insert(
+            "tls_failures".to_owned(),
+            serde_json::json!({"left": 2, "not-tls": 1, "alert": 0}),
+        );
+        let problem =
+            |problem: &str| Some(problem.to_owned()).filter(|problem| !problem.is_empty());
+        status.certificates =
+            [("a", 86_400 * 30, ""), ("b", 86_400, ""), ("c", -7200, ""), ("d", 9, "gone")]
+                .map(|(file, left_seconds, text)| Certificate {
+                    file: file.to_owned(),
+                    left_seconds,
+                    problem: problem(text),
+                    ..Certificate::default()
+                })
+                .to_vec();
         status.tls_files = [("e", ""), ("f", "gone")]
             .map(|(file, text)| TlsFile { file: file.to_owned(), problem: problem(text) })
             .to_vec();

@@ -35,7 +35,8 @@ fn shown(what: &'static str, uses: &Uses, look: Look) -> String {
     ];
     let rows: Vec<Row> = uses.rows.iter().take(ROWS_SHOWN).map(row).collect();
     let more = uses.rows.len().saturating_sub(ROWS_SHOWN);
-    let more = if more > 0 { format!("  and {more} more: weir status --json\n") } else { String::new() };
+    let more =
+        if more > 0 { format!("  and {more} more: weir status --json\n") } else { String::new() };
     format!("\n{}{more}", table(&columns, &rows, 2, look.width, look.colour))
 }
 
@@ -44,7 +45,8 @@ fn row(used: &Use) -> Row {
     let tone = if refusals > 0 { Tone::Odd } else { Tone::Plain };
     let mut words: Vec<(&String, &u64)> = used.refusals.iter().collect();
     words.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let why = words.iter().take(WORDS_SHOWN).map(|(word, times)| format!("{word} {}", count(**times)));
+    let why =
+        words.iter().take(WORDS_SHOWN).map(|(word, times)| format!("{word} {}", count(**times)));
     let more = (words.len() > WORDS_SHOWN).then(|| "...".to_owned());
     let why: Vec<String> = why.chain(more).collect();
     let cells = vec![
@@ -99,7 +101,8 @@ mod tests {
     #[test]
     fn tables() {
         let refusals = [("connect-failed", 2), ("denied-by-rule", 30), ("user-rate", 1)];
-        let rows = vec![used("www.example.org:443", 15_000, &[]), used("[2001:db8::1]:80", 3, &refusals)];
+        let rows =
+            vec![used("www.example.org:443", 15_000, &[]), used("[2001:db8::1]:80", 3, &refusals)];
         let all = Usage { destinations: uses(rows), users: uses(vec![used("ann", 15_003, &[])]) };
         let expected = "
   DESTINATION          CONNS  REQUESTS  TUNNELS  SENT  RECEIVED  REFUSED
@@ -113,7 +116,10 @@ mod tests {
         assert_eq!(usage(&all, LOOK), expected);
         assert_eq!(usage(&Usage::default(), LOOK), "");
         let narrow = usage(&all, Look { width: 64, ..LOOK });
-        assert!(narrow.lines().all(|line| line.len() <= 64) && narrow.matches("TUNNELS").count() == 1, "{narrow}");
+        assert!(
+            narrow.lines().all(|line| line.len() <= 64) && narrow.matches("TUNNELS").count() == 1,
+            "{narrow}"
+        );
     }
 
     #[test]

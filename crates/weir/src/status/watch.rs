@@ -15,8 +15,8 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyEventKind};
 use crossterm::style::Print;
 use crossterm::terminal::{
-    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
-    disable_raw_mode, enable_raw_mode,
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{execute, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -115,7 +115,12 @@ impl Keys {
 ///
 /// # Errors
 /// The terminal's.
-pub(super) fn watch(client: Client, what: Option<What>, pause: Duration, first: Seen) -> Result<(), Failure> {
+pub(super) fn watch(
+    client: Client,
+    what: Option<What>,
+    pause: Duration,
+    first: Seen,
+) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::Running(format!("weir: the terminal: {error}\n"));
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP, SIGINT] {
@@ -126,7 +131,8 @@ pub(super) fn watch(client: Client, what: Option<What>, pause: Duration, first: 
     asking.spawn(move || ask(&client, what.as_ref(), pause, &sender)).map_err(failed)?;
     let keys = Keys::open().map_err(failed)?;
     let mut screen = Some(Screen::enter().map_err(failed)?);
-    let mut watched = Watched { seen: first, at: Instant::now(), away: None, view: View::default() };
+    let mut watched =
+        Watched { seen: first, at: Instant::now(), away: None, view: View::default() };
     // The terminal is restored before an error about it is printed.
     let outcome = attend(&mut watched, &mut screen, &keys, &receiver, &ended);
     drop(screen);
@@ -210,11 +216,16 @@ impl Watched {
             Seen::Server(status) => {
                 let text = detail::detail(status, look);
                 let mut lines = text.lines().map(str::to_owned);
-                Page { head: lines.next().into_iter().collect(), body: lines.collect(), sorted: false }
+                Page {
+                    head: lines.next().into_iter().collect(),
+                    body: lines.collect(),
+                    sorted: false,
+                }
             }
         };
         let age = span(self.at.elapsed());
-        let away = self.away.as_ref().map(|why| format!("{why}; this is {age} old, and weir retries"));
+        let away =
+            self.away.as_ref().map(|why| format!("{why}; this is {age} old, and weir retries"));
         self.view.frame(&page, (columns, rows), away.as_deref(), look.colour)
     }
 }

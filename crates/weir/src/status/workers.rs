@@ -42,7 +42,8 @@ pub(crate) fn workers(workers: &[Worker], look: Look) -> String {
         number("WAIT P99", 0),
     ];
     let rows: Vec<Row> = shown.into_iter().map(row).collect();
-    let more = if others > 0 { format!("  and {others} that are less late\n") } else { String::new() };
+    let more =
+        if others > 0 { format!("  and {others} that are less late\n") } else { String::new() };
     format!("\n{}{more}", table(&columns, &rows, 2, look.width, look.colour))
 }
 
@@ -132,7 +133,8 @@ mod tests {
     #[test]
     fn the_table() {
         let late = Worker { turn_now_us: 340_000, clients: None, ..worker(1, 31_000, 412) };
-        let stuck = Worker { turn_now_us: 71_000_000, pinning: "let go".to_owned(), ..worker(2, 900, 51) };
+        let stuck =
+            Worker { turn_now_us: 71_000_000, pinning: "let go".to_owned(), ..worker(2, 900, 51) };
         let all = [worker(0, 210, 3), late, stuck];
         assert_eq!(
             workers(&all, Look { width: 100, colour: false }),
@@ -146,7 +148,10 @@ mod tests {
 "
         );
         let coloured = workers(&all, Look { width: 100, colour: true });
-        assert!(coloured.contains("\x1b[31m41.2%\x1b[0m") && coloured.contains("\x1b[33m5.1%\x1b[0m"), "{coloured}");
+        assert!(
+            coloured.contains("\x1b[31m41.2%\x1b[0m") && coloured.contains("\x1b[33m5.1%\x1b[0m"),
+            "{coloured}"
+        );
         assert_eq!(workers(&[Worker::default()], Look { width: 80, colour: false }), "");
     }
 
@@ -156,7 +161,8 @@ mod tests {
         all[17] = worker(17, 9_000, 0);
         all[40] = worker(40, 200, 300);
         let shown = workers(&all, Look { width: 80, colour: false });
-        let first: Vec<&str> = shown.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
+        let first: Vec<&str> =
+            shown.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!((first[0], first[2], first.len()), ("40", "17", ROWS_MAX + 2), "{shown}");
         assert!(shown.ends_with("\n  and 56 that are less late\n"), "{shown}");
     }

@@ -95,7 +95,9 @@ impl Given {
         let is_same = |path: &PathBuf| doors.admin.as_ref().is_some_and(|(of, _)| of == path);
         Taken {
             admin: self.admin.as_ref().is_some_and(is_same),
-            metrics: self.metrics.is_some_and(|address| doors.metrics.as_ref().is_some_and(|(of, _)| *of == address)),
+            metrics: self.metrics.is_some_and(|address| {
+                doors.metrics.as_ref().is_some_and(|(of, _)| *of == address)
+            }),
         }
     }
 }
@@ -104,13 +106,15 @@ impl Given {
 /// its exit code then.
 pub(crate) fn start_again() -> Option<ExitCode> {
     let channel = given(VARIABLE_START)?;
-    let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into()));
+    let mut command =
+        Command::new(std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into()));
     let mut words = std::env::args_os();
     command.arg0(words.next().unwrap_or_default()).args(words).env(CHANNEL, VARIABLE_GO);
     let (message, code) = match command.spawn() {
         Ok(child) => (ToOld::Started { pid: child.id() }, ExitCode::SUCCESS),
         Err(error) => {
-            let text = format!("weir: upgrade failed: the new program cannot start itself: {error}\n");
+            let text =
+                format!("weir: upgrade failed: the new program cannot start itself: {error}\n");
             (ToOld::Fails { code: 1, text }, ExitCode::FAILURE)
         }
     };
@@ -146,19 +150,26 @@ impl Heritage {
             let Heard::Message(message, mut descriptors) = heard else { break };
             match message {
                 ToNew::Begin { version: VERSION, pid, job } => begun = Some((pid, job)),
-                ToNew::Begin { version, .. } => return Err(strange(&format!("it uses protocol version {version}"))),
+                ToNew::Begin { version, .. } => {
+                    return Err(strange(&format!("it uses protocol version {version}")));
+                }
                 ToNew::Listener { address, stays_open, file } => match Location::read(&address) {
                     Some(address) => heritage.add(address, (stays_open, file), descriptors),
                     None => return Err(strange(&format!("it listens on `{address}`"))),
                 },
-                ToNew::Metrics { address } => heritage.metrics = descriptors.pop().map(|socket| (address, socket)),
-                ToNew::Admin { path } => heritage.admin = descriptors.pop().map(|socket| (path, socket.into())),
+                ToNew::Metrics { address } => {
+                    heritage.metrics = descriptors.pop().map(|socket| (address, socket))
+                }
+                ToNew::Admin { path } => {
+                    heritage.admin = descriptors.pop().map(|socket| (path, socket.into()))
+                }
                 ToNew::Ordered(ordered) => heritage.orders.push(ordered),
                 ToNew::All | ToNew::Go | ToNew::Yours => {
                     let (pid, job) = begun.ok_or_else(|| strange("it did not identify itself"))?;
                     let process = Pid::from_raw(pid.cast_signed());
                     let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-                    let (process, channel) = (Arc::new(process), Arc::new(Mutex::new(Some(channel))));
+                    let (process, channel) =
+                        (Arc::new(process), Arc::new(Mutex::new(Some(channel))));
                     heritage.predecessor = Some(Predecessor { pid, job, process, channel });
                     return Ok(heritage);
                 }
@@ -181,7 +192,12 @@ impl Heritage {
         heritage
     }
 
-    fn add(&mut self, address: Location, (stays_open, file): (bool, Option<(u64, u64)>), more: Vec<OwnedFd>) {
+    fn add(
+        &mut self,
+        address: Location,
+        (stays_open, file): (bool, Option<(u64, u64)>),
+        more: Vec<OwnedFd>,
+    ) {
         match self.listeners.iter_mut().find(|listener| listener.address == address) {
             Some(listener) => listener.sockets.extend(more),
             None => self.listeners.push(Sockets { address, stays_open, file, sockets: more }),
@@ -216,7 +232,9 @@ impl Heritage {
 
     /// Whether there are sockets already for this address, so that its port cannot be free.
     pub(crate) fn covers(&self, address: &Location) -> bool {
-        let covers = |listener: &Sockets| listener.address == *address || is_same_place(&listener.address, address);
+        let covers = |listener: &Sockets| {
+            listener.address == *address || is_same_place(&listener.address, address)
+        };
         self.listeners.iter().any(covers)
     }
 
@@ -225,17 +243,28 @@ impl Heritage {
     ///
     /// # Errors
     /// A socket of the wrong kind.
-    pub(crate) fn take_listeners(&mut self, plans: &[ListenerPlan]) -> Result<Vec<Inherited>, Failure> {
+    pub(crate) fn take_listeners(
+        &mut self,
+        plans: &[ListenerPlan],
+    ) -> Result<Vec<Inherited>, Failure> {
         let mut inherited = Vec::new();
         for Sockets { address, stays_open, file, sockets } in self.listeners.drain(..) {
             let Some(plan) = plans.iter().find(|plan| plan.address == address) else {
                 if stays_open {
-                    warn(format_args!("no `listen \"{address}\"`: the socket of the service manager there is unused"));
+                    warn(format_args!(
+                        "no `listen \"{address}\"`: the socket of the service manager there is unused"
+                    ));
                 }
                 continue;
             };
-            let failed = |error| Failure::Running(format!("weir: the socket that was opened for {address}: {error}\n"));
-            let sockets = sockets.into_iter().map(|socket| adopt_listener(socket, plan.backlog).map_err(failed));
+            let failed = |error| {
+                Failure::Running(format!(
+                    "weir: the socket that was opened for {address}: {error}\n"
+                ))
+            };
+            let sockets = sockets
+                .into_iter()
+                .map(|socket| adopt_listener(socket, plan.backlog).map_err(failed));
             if let Some(predecessor) = &self.predecessor {
                 predecessor.say(&ToOld::Takes { address: address.to_string() });
             }
@@ -338,5 +367,7 @@ fn place_of(socket: &OwnedFd) -> Option<Location> {
 }
 
 fn strange(why: &str) -> Failure {
-    Failure::Running(format!("weir: upgrade failed: cannot take over from the old program: {why}\n"))
+    Failure::Running(format!(
+        "weir: upgrade failed: cannot take over from the old program: {why}\n"
+    ))
 }

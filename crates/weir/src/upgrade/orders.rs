@@ -87,23 +87,37 @@ pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<
     let (mut all, mut lost) = (Added::new(), BTreeSet::new());
     let forward = written.forward.as_ref().map(|forward| forward.upstream);
     for Ordered { upstream, server, temporary, .. } in orders {
-        let Some(Temporary { connections_min, connections, connections_max, weight, backup }) = *temporary else {
+        let Some(Temporary { connections_min, connections, connections_max, weight, backup }) =
+            *temporary
+        else {
             continue;
         };
         // For routes with another `pool` another upstream may have the same servers.
         let upstream = written_name(upstream);
         let plans = written.upstreams.iter().enumerate().filter(|(at, _)| Some(*at) != forward);
-        let Some(plan) = plans.map(|(_, plan)| plan).find(|plan| plan.written_name() == upstream) else {
-            lost.insert(format!("server {server} is not added again: upstream `{upstream}` no longer exists"));
+        let Some(plan) = plans.map(|(_, plan)| plan).find(|plan| plan.written_name() == upstream)
+        else {
+            lost.insert(format!(
+                "server {server} is not added again: upstream `{upstream}` no longer exists"
+            ));
             continue;
         };
         let Some(located) = ServerPlan::read(server) else {
-            lost.insert(format!("server {server} is not added again to upstream `{upstream}`: it has no address"));
+            lost.insert(format!(
+                "server {server} is not added again to upstream `{upstream}`: it has no address"
+            ));
             continue;
         };
         let servers = all.entry(plan.written_name().to_owned()).or_default();
         if servers.iter().all(|other| other.name != *server) {
-            servers.push(ServerPlan { connections_min, connections, connections_max, weight, backup, ..located });
+            servers.push(ServerPlan {
+                connections_min,
+                connections,
+                connections_max,
+                weight,
+                backup,
+                ..located
+            });
         }
     }
     (all, lost)
@@ -174,7 +188,10 @@ route { proxy "app"; }
         orders.push(Ordered { temporary: None, ..added("app", "10.0.0.1:80") });
         let (all, lost) = temporary(&plan, &orders);
         let server = &all["app"][0];
-        assert_eq!((all.len(), all["app"].len(), server.name.as_str(), server.weight), (1, 1, "10.0.0.2:80", 4));
+        assert_eq!(
+            (all.len(), all["app"].len(), server.name.as_str(), server.weight),
+            (1, 1, "10.0.0.2:80", 4)
+        );
         assert_eq!(
             lost.into_iter().collect::<Vec<_>>(),
             [

@@ -85,9 +85,13 @@ impl Upgrader {
         let end = Instant::now() + timeout;
         let unknown = || failed("no worker reports which servers are drained or disabled");
         let orders = orders::read(plan, workers).ok_or_else(unknown)?;
-        let lent = workers.lend().map_err(|error| failed(&format!("cannot lend the listeners: {error}")))?;
+        let lent = workers
+            .lend()
+            .map_err(|error| failed(&format!("cannot lend the listeners: {error}")))?;
         let mut newcomer = Newcomer::start(&self.program)?;
-        newcomer.give(job, (workers, &lent), &self.doors, orders, timeout).map_err(|error| newcomer.why_not(&error))?;
+        newcomer
+            .give(job, (workers, &lent), &self.doors, orders, timeout)
+            .map_err(|error| newcomer.why_not(&error))?;
         drop(lent);
         let handed = newcomer.wait_until_ready(workers, timeout, end)?;
         if !may_commit() {
@@ -122,7 +126,8 @@ impl Newcomer {
             command.env_remove(of_this_process);
         }
         let starter = command.spawn();
-        let starter = starter.map_err(|error| failed(&format!("can't start {}: {error}", program.path.display())))?;
+        let starter = starter
+            .map_err(|error| failed(&format!("can't start {}: {error}", program.path.display())))?;
         Ok(Newcomer { channel, starter, itself: None, is_free: false })
     }
 
@@ -155,7 +160,10 @@ impl Newcomer {
                 Location::Network(_) | Location::Destination => None,
             };
             for sockets in sockets.chunks(DESCRIPTORS_MAX) {
-                self.channel.say(&ToNew::Listener { address: address.to_string(), stays_open, file }, sockets)?;
+                self.channel.say(
+                    &ToNew::Listener { address: address.to_string(), stays_open, file },
+                    sockets,
+                )?;
             }
         }
         if let Some((address, socket)) = &doors.metrics {
@@ -171,7 +179,12 @@ impl Newcomer {
     }
 
     /// Waits until the program is ready, and returns what it will take over.
-    fn wait_until_ready(&mut self, workers: &Handle, timeout: Duration, end: Instant) -> Result<Handed, Failure> {
+    fn wait_until_ready(
+        &mut self,
+        workers: &Handle,
+        timeout: Duration,
+        end: Instant,
+    ) -> Result<Handed, Failure> {
         let mut why = None;
         let mut listeners = Vec::new();
         loop {
@@ -180,7 +193,8 @@ impl Newcomer {
             }
             let Some(left) = end.checked_duration_since(Instant::now()) else {
                 let why = why.map_or_else(String::new, |why| format!(": {why}"));
-                let text = format!("the new program was not ready within {timeout:?}{why}; it was ended");
+                let text =
+                    format!("the new program was not ready within {timeout:?}{why}; it was ended");
                 return Err(failed(&text));
             };
             match self.hear(left.min(LOOK_EVERY))? {
@@ -231,7 +245,9 @@ impl Newcomer {
             Ok(Heard::Message(message, _)) => Ok(Some(message)),
             Ok(Heard::Nothing) => Ok(None),
             Ok(Heard::Ended) => Err(self.ended()),
-            Err(error) => Err(failed(&format!("cannot parse the messages of the new program: {error}"))),
+            Err(error) => {
+                Err(failed(&format!("cannot parse the messages of the new program: {error}")))
+            }
         }
     }
 

@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,8 @@ pub(super) struct Channel(OwnedFd);
 impl Channel {
     /// Makes both ends; other processes do not inherit them.
     pub(super) fn pair() -> io::Result<(Channel, OwnedFd)> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Channel(ours), theirs))
     }
 
@@ -106,14 +107,22 @@ impl Channel {
 
     /// Sets how long [`Channel::say`] may wait for the other side to read.
     pub(super) fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        Ok(set_socket_timeout(&self.0, Timeout::Send, Some(patience.max(Duration::from_millis(1))))?)
+        Ok(set_socket_timeout(
+            &self.0,
+            Timeout::Send,
+            Some(patience.max(Duration::from_millis(1))),
+        )?)
     }
 
     /// Sends a message.
     ///
     /// # Errors
     /// The other side has closed, or does not read in time.
-    pub(super) fn say(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(super) fn say(
+        &self,
+        message: &impl Serialize,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let text = serde_json::to_vec(message).map_err(io::Error::other)?;
         let mut space = space(descriptors.len());
         let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -135,7 +144,10 @@ impl Channel {
     /// An invalid message, or the operating system's.
     pub(super) fn hear<T: DeserializeOwned>(&self, patience: Duration) -> io::Result<Heard<T>> {
         let patience = Timespec::try_from(patience).ok();
-        match poll(&mut [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)], patience.as_ref()) {
+        match poll(
+            &mut [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)],
+            patience.as_ref(),
+        ) {
             Ok(0) | Err(Errno::INTR) => return Ok(Heard::Nothing),
             ready => ready?,
         };
@@ -188,11 +200,21 @@ mod tests {
         let new = Channel::given(new).expect("such a socket");
         let (lent, other) = UnixDatagram::pair().expect("sockets");
         let many: Vec<BorrowedFd<'_>> = (0..DESCRIPTORS_MAX).map(|_| lent.as_fd()).collect();
-        old.say(&ToNew::Listener { address: "[::1]:80".to_owned(), stays_open: true, file: Some((1, 2)) }, &many)
-            .expect("said");
+        old.say(
+            &ToNew::Listener {
+                address: "[::1]:80".to_owned(),
+                stays_open: true,
+                file: Some((1, 2)),
+            },
+            &many,
+        )
+        .expect("said");
         old.say(&ToNew::All, &[]).expect("said");
         match new.hear(LATE).expect("understood") {
-            Heard::Message(ToNew::Listener { address, stays_open: true, file: Some((1, 2)) }, descriptors) => {
+            Heard::Message(
+                ToNew::Listener { address, stays_open: true, file: Some((1, 2)) },
+                descriptors,
+            ) => {
                 assert_eq!((&*address, descriptors.len()), ("[::1]:80", DESCRIPTORS_MAX));
                 UnixDatagram::from(descriptors.into_iter().next_back().expect("one"))
                     .send(b"x")
@@ -236,7 +258,9 @@ mod tests {
     fn who_takes_nothing_is_not_waited_for() {
         let (old, _new) = Channel::pair().expect("sockets");
         old.set_patience(SOON).expect("a socket option");
-        let error = (0..100_000).find_map(|_| old.say(&ToNew::All, &[]).err()).expect("the queue has an end");
+        let error = (0..100_000)
+            .find_map(|_| old.say(&ToNew::All, &[]).err())
+            .expect("the queue has an end");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -21,7 +21,8 @@ struct Line {
 
 /// Parses a line. None: it is malformed.
 pub(super) fn parsed(line: &[u8]) -> Option<(Key, Entry)> {
-    let Line { upstream, server, verdict, doubt, since, gone } = serde_json::from_slice(line).ok()?;
+    let Line { upstream, server, verdict, doubt, since, gone } =
+        serde_json::from_slice(line).ok()?;
     let verdict = Verdict::read(&verdict, doubt.as_deref())?;
     Some(((upstream, server), Entry { verdict, since_s: since, gone_s: gone }))
 }

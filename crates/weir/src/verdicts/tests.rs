@@ -31,7 +31,10 @@ fn event(server: u32, what: What) -> Event {
 /// Returns what workers get, by the names of servers.
 fn known(verdicts: &Verdicts) -> Vec<(String, Verdict)> {
     let list = verdicts.lock();
-    list.known().into_iter().map(|(slot, verdict)| (key(&list.plan, slot as usize).unwrap().1, verdict)).collect()
+    list.known()
+        .into_iter()
+        .map(|(slot, verdict)| (key(&list.plan, slot as usize).unwrap().1, verdict))
+        .collect()
 }
 
 /// Opens the list, and returns it with its messages.
@@ -57,9 +60,15 @@ fn a_restart_keeps_them_until_they_are_cleared() {
     let (first, said) = opened(&plan, false);
     assert_eq!(said, []);
     first.note(&plan, &[event(0, What::Judged(UNFIT)), event(1, What::Recovered)]);
-    first
-        .note(&plan, &[event(2, What::Judged(Verdict::Surplus(None))), event(2, What::Judged(Verdict::Surplus(None)))]);
-    let expected = [("10.0.0.1:80".to_owned(), UNFIT), ("10.0.0.3:80".to_owned(), Verdict::Surplus(None))];
+    first.note(
+        &plan,
+        &[
+            event(2, What::Judged(Verdict::Surplus(None))),
+            event(2, What::Judged(Verdict::Surplus(None))),
+        ],
+    );
+    let expected =
+        [("10.0.0.1:80".to_owned(), UNFIT), ("10.0.0.3:80".to_owned(), Verdict::Surplus(None))];
     assert_eq!(known(&first), expected);
     ends(&first);
     let (second, said) = opened(&plan, false);
@@ -84,8 +93,10 @@ fn a_restart_keeps_them_until_they_are_cleared() {
 #[test]
 fn a_server_that_comes_back_has_its_verdict() {
     let directory = Directory::new("verdicts-back");
-    let (both, one) =
-        (plan(&state(&directory), &["10.0.0.1:80", "10.0.0.2:80"]), plan(&state(&directory), &["10.0.0.2:80"]));
+    let (both, one) = (
+        plan(&state(&directory), &["10.0.0.1:80", "10.0.0.2:80"]),
+        plan(&state(&directory), &["10.0.0.2:80"]),
+    );
     let (verdicts, _) = opened(&one, false);
     verdicts.note(&one, &[event(0, What::Judged(UNFIT))]);
     assert_eq!(verdicts.of(&both, |slot| slot == 0), []);
@@ -103,17 +114,27 @@ fn a_broken_line_costs_that_line_and_a_broken_file_is_left_alone() {
     std::fs::write(directory.path("pipelining"), format!("{{\n\n{line}\n{}", &line[..30])).unwrap();
     let (verdicts, said) = opened(&plan, false);
     assert_eq!(known(&verdicts), [("10.0.0.1:80".to_owned(), UNFIT)]);
-    let is_broken =
-        |line: &str| line.ends_with("2 verdicts on servers are unreadable and skipped, the first in line 1");
-    assert!(matches!(&said[..], [Said::Warned(line), Said::Told(_)] if is_broken(line)), "{said:?}");
+    let is_broken = |line: &str| {
+        line.ends_with("2 verdicts on servers are unreadable and skipped, the first in line 1")
+    };
+    assert!(
+        matches!(&said[..], [Said::Warned(line), Said::Told(_)] if is_broken(line)),
+        "{said:?}"
+    );
     ends(&verdicts);
     assert_eq!(std::fs::read_to_string(directory.path("pipelining")).unwrap(), format!("{line}\n"));
     // A file that others may have written is not trusted, and remains as it is.
-    std::fs::set_permissions(directory.path("pipelining"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
-        .unwrap();
+    std::fs::set_permissions(
+        directory.path("pipelining"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o666),
+    )
+    .unwrap();
     let (verdicts, said) = opened(&plan, false);
     assert_eq!(known(&verdicts), []);
-    assert!(matches!(&said[..], [Said::Warned(line)] if line.contains("neither read nor stored")), "{said:?}");
+    assert!(
+        matches!(&said[..], [Said::Warned(line)] if line.contains("neither read nor stored")),
+        "{said:?}"
+    );
     verdicts.note(&plan, &[event(0, What::Judged(Verdict::Surplus(None)))]);
     ends(&verdicts);
     assert_eq!(std::fs::read_to_string(directory.path("pipelining")).unwrap(), format!("{line}\n"));
@@ -122,12 +143,15 @@ fn a_broken_line_costs_that_line_and_a_broken_file_is_left_alone() {
 #[test]
 fn who_is_gone_is_forgotten_in_a_week() {
     let directory = Directory::new("verdicts-gone");
-    let (with, without) = (plan(&state(&directory), &["10.0.0.1:80"]), plan(&state(&directory), &["10.0.0.2:80"]));
+    let (with, without) =
+        (plan(&state(&directory), &["10.0.0.1:80"]), plan(&state(&directory), &["10.0.0.2:80"]));
     let (verdicts, _) = opened(&with, false);
     verdicts.note(&with, &[event(0, What::Judged(UNFIT))]);
     let ages = |verdicts: &Verdicts, by_s: u64| {
         let mut list = verdicts.lock();
-        list.entries.values_mut().for_each(|entry| entry.gone_s = entry.gone_s.map(|gone_s| gone_s - by_s));
+        list.entries
+            .values_mut()
+            .for_each(|entry| entry.gone_s = entry.gone_s.map(|gone_s| gone_s - by_s));
         list.look_who_is_gone();
         list.entries.len()
     };
@@ -178,7 +202,10 @@ fn there_is_a_bound_and_who_is_gone_gives_way_first() {
         list.entries.insert(("other".to_owned(), n.to_string()), entry((n == 77).then_some(5)));
     }
     list.judged(key(&plan, 0).unwrap(), UNFIT);
-    assert!(list.entries.len() == VERDICTS_MAX && !list.entries.contains_key(&("other".to_owned(), "77".to_owned())));
+    assert!(
+        list.entries.len() == VERDICTS_MAX
+            && !list.entries.contains_key(&("other".to_owned(), "77".to_owned()))
+    );
     assert_eq!(list.known(), [(0, UNFIT)]);
 }
 

@@ -30,7 +30,8 @@ pub(crate) fn imports(files: &[Source]) -> Imports {
 pub(crate) fn circles(imports: &Imports) -> BTreeSet<&str> {
     let mut rest: BTreeSet<&str> = imports.keys().map(String::as_str).collect();
     loop {
-        let imports_some = |name: &str| imports[name].iter().any(|other| rest.contains(other.as_str()));
+        let imports_some =
+            |name: &str| imports[name].iter().any(|other| rest.contains(other.as_str()));
         let is_imported = |name: &str| rest.iter().any(|other| imports[*other].contains(name));
         let next: BTreeSet<&str> =
             rest.iter().copied().filter(|name| imports_some(name) && is_imported(name)).collect();
@@ -136,8 +137,16 @@ mod tests {
 
     #[test]
     fn a_circle_is_found_however_its_imports_are_written() {
-        let ways = ["use crate::a::c::{self, C};", "use super::{d, c};", "use super::{\n    c::{C, D},\n};"];
-        let others = ["fn f() { super::c::f() }", "pub(crate) use super::c::C as D;", "fn f(c: &crate::a::c::C) {}"];
+        let ways = [
+            "use crate::a::c::{self, C};",
+            "use super::{d, c};",
+            "use super::{\n    c::{C, D},\n};",
+        ];
+        let others = [
+            "fn f() { super::c::f() }",
+            "pub(crate) use super::c::C as D;",
+            "fn f(c: &crate::a::c::C) {}",
+        ];
         for way in ways.iter().chain(&others) {
             let files = [
                 source("a/mod.rs", "mod b;\nmod c;\nmod d;\nuse b::B;\n"),
@@ -147,7 +156,11 @@ mod tests {
                 source("a/e.rs", "use super::b;"),
             ];
             let imports = imports(&files);
-            assert_eq!(circles(&imports), BTreeSet::from(["a::b", "a::c", "a::d"]), "{way}: {imports:?}");
+            assert_eq!(
+                circles(&imports),
+                BTreeSet::from(["a::b", "a::c", "a::d"]),
+                "{way}: {imports:?}"
+            );
         }
     }
 
@@ -155,7 +168,10 @@ mod tests {
     fn what_leads_one_way_is_no_circle() {
         let files = [
             source("a/mod.rs", "mod b;\nmod c;\nuse b::B;\n"),
-            source("a/b.rs", "use super::c::C;\n#[cfg(test)]\nmod tests {\nuse super::super::a;\n}\n"),
+            source(
+                "a/b.rs",
+                "use super::c::C;\n#[cfg(test)]\nmod tests {\nuse super::super::a;\n}\n",
+            ),
             source(
                 "a/c.rs",
                 "//! super::b\nconst A: &str = \"super::b\"; // super::b\nfn f() { b::c(); self::b(); }\n",

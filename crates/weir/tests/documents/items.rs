@@ -12,7 +12,8 @@ const STEP: usize = 4;
 /// Whether a source has a block of the type in which the item is defined.
 pub(crate) fn has_item(source: &Source, owner: &str, item: &str) -> bool {
     let lines: Vec<&str> = source.text.lines().collect();
-    (0..lines.len()).any(|at| block_of(lines[at], owner).is_some_and(|block| holds(&lines[at..], block, item)))
+    (0..lines.len())
+        .any(|at| block_of(lines[at], owner).is_some_and(|block| holds(&lines[at..], block, item)))
 }
 
 /// The items that a block may define.
@@ -38,7 +39,9 @@ fn block_of(line: &str, owner: &str) -> Option<Block> {
     let line = without_visibility(line);
     let (block, rest) = match line.strip_prefix("enum ") {
         Some(rest) => (Block::Variants, rest),
-        None => (Block::Items, line.strip_prefix("unsafe ").unwrap_or(line).strip_prefix("trait ")?),
+        None => {
+            (Block::Items, line.strip_prefix("unsafe ").unwrap_or(line).strip_prefix("trait ")?)
+        }
     };
     (type_name(rest) == owner).then_some(block)
 }
@@ -46,7 +49,8 @@ fn block_of(line: &str, owner: &str) -> Option<Block> {
 /// Whether the block that begins with the first of these lines defines the item.
 fn holds(lines: &[&str], block: Block, item: &str) -> bool {
     let indent = indent(lines[0]);
-    let inside = lines[1..].iter().take_while(|line| line.trim().is_empty() || belongs(line, indent));
+    let inside =
+        lines[1..].iter().take_while(|line| line.trim().is_empty() || belongs(line, indent));
     inside
         .filter(|line| self::indent(line) == indent + STEP)
         .any(|line| defined(line.trim_start(), block) == Some(item))
@@ -55,20 +59,25 @@ fn holds(lines: &[&str], block: Block, item: &str) -> bool {
 /// Whether a line still belongs to the block with this indentation: all but the brace that ends it,
 /// and a head of several lines.
 fn belongs(line: &str, indent: usize) -> bool {
-    self::indent(line) > indent || line.trim_start().starts_with(['{', '>']) || line.trim_start().starts_with("where")
+    self::indent(line) > indent
+        || line.trim_start().starts_with(['{', '>'])
+        || line.trim_start().starts_with("where")
 }
 
 /// Returns the item that a line directly in a block defines.
 fn defined(line: &str, block: Block) -> Option<&str> {
     if block == Block::Variants {
-        return Some(identifier(line)).filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()));
+        return Some(identifier(line))
+            .filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()));
     }
     let mut rest = without_visibility(line);
     loop {
         let (word, behind) = rest.split_once(' ')?;
         match word {
             "fn" | "type" => return Some(identifier(behind)),
-            "const" if !behind.starts_with("fn ") && !behind.starts_with("unsafe ") => return Some(identifier(behind)),
+            "const" if !behind.starts_with("fn ") && !behind.starts_with("unsafe ") => {
+                return Some(identifier(behind));
+            }
             "const" | "async" | "unsafe" => rest = behind,
             _ => return None,
         }
@@ -114,7 +123,10 @@ fn behind_generics(text: &str) -> &str {
 /// Returns the last name of the path at the beginning of a text.
 fn type_name(text: &str) -> &str {
     let text = text.trim_start().trim_start_matches('&');
-    let path = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').next().unwrap_or_default();
+    let path = text
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':')
+        .next()
+        .unwrap_or_default();
     path.trim_end_matches(':').rsplit("::").next().unwrap_or_default()
 }
 

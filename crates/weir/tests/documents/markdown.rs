@@ -68,7 +68,8 @@ pub(crate) fn links(text: &str) -> Vec<String> {
 
 #[test]
 fn tables_words_and_links_are_found() {
-    let text = "a `b` [c](d.md#e)\n```\n| `no` |\n```\n| x | y |\n|---|---|\n| `1` | a \\| b |\n\nend";
+    let text =
+        "a `b` [c](d.md#e)\n```\n| `no` |\n```\n| x | y |\n|---|---|\n| `1` | a \\| b |\n\nend";
     let rows = tables_of(text, &["x", "y"]);
     assert_eq!(rows, [[["`1`", "a | b"]]]);
     assert_eq!(quoted(text), ["b", "1"]);

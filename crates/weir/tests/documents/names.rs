@@ -10,7 +10,9 @@ use super::{DOCUMENTS, PROMISES, nothing_found, read, root};
 /// Whether a word looks like a file of the repository.
 fn is_path(word: &str) -> bool {
     let known = [".rs", ".md", ".toml", ".lock", ".sh"].iter().any(|ending| word.ends_with(ending));
-    let inside = ["crates/", "docs/", "scripts/", "fuzz/", "weir-"].iter().any(|start| word.starts_with(start));
+    let inside = ["crates/", "docs/", "scripts/", "fuzz/", "weir-"]
+        .iter()
+        .any(|start| word.starts_with(start));
     !word.contains([' ', '*']) && (known || (inside && word.contains('/')))
 }
 
@@ -20,7 +22,8 @@ fn is_name(word: &str) -> bool {
     let is_identifier = plain.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let is_telling = word.contains('_')
         || word.contains("::")
-        || (word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().any(|c| c.is_ascii_lowercase()));
+        || (word.starts_with(|c: char| c.is_ascii_uppercase())
+            && word.chars().any(|c| c.is_ascii_lowercase()));
     is_identifier && is_telling
 }
 
@@ -45,11 +48,19 @@ fn missing(word: &str, files: &[Source], known: &BTreeSet<String>) -> Option<Str
 fn a_wrong_name_is_found() {
     let files = rust_files();
     let known = all_words(&files);
-    for right in ["Engine::order", "Action::Relay", "RequestFlags::TRIAL", "Driver::turn", "HeadScan"] {
+    for right in
+        ["Engine::order", "Action::Relay", "RequestFlags::TRIAL", "Driver::turn", "HeadScan"]
+    {
         assert_eq!(missing(right, &files, &known), None, "{right}");
     }
     // Each of their words is in the sources, but not as an item of that type.
-    for wrong in ["Engine::place_again", "Action::TRIAL", "Driver::conns", "UpstreamConn::history", "Relay::Action"] {
+    for wrong in [
+        "Engine::place_again",
+        "Action::TRIAL",
+        "Driver::conns",
+        "UpstreamConn::history",
+        "Relay::Action",
+    ] {
         assert!(missing(wrong, &files, &known).is_some(), "{wrong}");
     }
     let nobody = ["No", "body", "Knows"].concat();
@@ -63,7 +74,12 @@ fn documents_name_what_exists() {
     let mut findings = Vec::new();
     for document in DOCUMENTS.iter().chain(PROMISES) {
         for word in quoted(&read(document)) {
-            let word = word.split('#').next().unwrap_or_default().trim_end_matches("()").trim_end_matches('!');
+            let word = word
+                .split('#')
+                .next()
+                .unwrap_or_default()
+                .trim_end_matches("()")
+                .trim_end_matches('!');
             if is_path(word) {
                 // Besides the whole path, a document may leave out `crates/`, and also the crate's
                 // name if it is about one crate.
@@ -75,7 +91,8 @@ fn documents_name_what_exists() {
                     findings.push(format!("{document}: the file {word} does not exist"));
                 }
             } else if is_name(word) && !FIELDS.contains(&word) {
-                findings.extend(missing(word, &files, &known).map(|why| format!("{document}: {why}")));
+                findings
+                    .extend(missing(word, &files, &known).map(|why| format!("{document}: {why}")));
             }
         }
     }

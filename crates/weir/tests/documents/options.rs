@@ -14,7 +14,8 @@ pub(crate) fn option_defaults() -> BTreeMap<(String, String), String> {
         let block = heading.split('`').nth(1).unwrap_or_default();
         for row in tables(section).iter().flat_map(|table| &table.rows) {
             let option = row[0].trim_matches(['`', '*']);
-            defaults.insert((block.to_owned(), option.to_owned()), row[2].trim_matches('`').to_owned());
+            defaults
+                .insert((block.to_owned(), option.to_owned()), row[2].trim_matches('`').to_owned());
         }
     }
     assert!(defaults.len() > 30, "the reference has only {} options", defaults.len());
@@ -24,7 +25,10 @@ pub(crate) fn option_defaults() -> BTreeMap<(String, String), String> {
 #[test]
 fn every_key_is_in_the_pages_that_the_readme_names() {
     let list = read("docs/configuration.md");
-    assert!(read("README.md").contains("docs/configuration.md"), "README.md does not name docs/configuration.md");
+    assert!(
+        read("README.md").contains("docs/configuration.md"),
+        "README.md does not name docs/configuration.md"
+    );
     let mut pages = links(&list);
     pages.retain(|page| page.starts_with("configuration-"));
     assert!(pages.len() > 5, "docs/configuration.md names {pages:?}");
@@ -32,16 +36,20 @@ fn every_key_is_in_the_pages_that_the_readme_names() {
     let missing: Vec<String> = option_defaults()
         .into_keys()
         .filter(|(block, option)| {
-            !page.contains(&format!("| `{option}`")) || !page.contains(&format!("`{block}`")) && !block.is_empty()
+            !page.contains(&format!("| `{option}`"))
+                || !page.contains(&format!("`{block}`")) && !block.is_empty()
         })
-        .map(|(block, option)| format!("`{option}` of `{block}` is on no page of docs/configuration.md"))
+        .map(|(block, option)| {
+            format!("`{option}` of `{block}` is on no page of docs/configuration.md")
+        })
         .collect();
     nothing_found(&missing);
 }
 
 /// Verbs with which people run weir; the flags of `demo` and `bench` are for developers and are in
 /// their help.
-const VERBS: [&str; 8] = ["run", "check", "status", "server", "reverse", "forward", "origin", "probe"];
+const VERBS: [&str; 8] =
+    ["run", "check", "status", "server", "reverse", "forward", "origin", "probe"];
 
 /// Returns the long flags of a verb, each with its short form if it has one, from the stored help
 /// text. Another test compares that text with the program.
@@ -64,14 +72,17 @@ fn flags(verb: &str) -> BTreeMap<String, Option<String>> {
 #[test]
 fn every_flag_and_every_verb_is_in_its_page() {
     let page = read("docs/commands.md");
-    let named: BTreeSet<&str> = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+    let named: BTreeSet<&str> =
+        page.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
     let mut missing = Vec::new();
     for verb in VERBS {
         if !page.contains(&format!("weir {verb}")) {
             missing.push(format!("docs/commands.md does not show `weir {verb}`"));
         }
         for (long, short) in flags(verb) {
-            if !named.contains(long.as_str()) && short.is_none_or(|short| !named.contains(short.as_str())) {
+            if !named.contains(long.as_str())
+                && short.is_none_or(|short| !named.contains(short.as_str()))
+            {
                 missing.push(format!("docs/commands.md does not name {long} of weir {verb}"));
             }
         }
@@ -83,15 +94,20 @@ fn every_flag_and_every_verb_is_in_its_page() {
 fn common_options_exist_with_these_defaults() {
     let defaults = option_defaults();
     let mut findings = Vec::new();
-    for row in tables_of(&read("docs/common-options.md"), &["block", "option", "default", "meaning"]).concat() {
+    for row in
+        tables_of(&read("docs/common-options.md"), &["block", "option", "default", "meaning"])
+            .concat()
+    {
         let [block, option, told] = [0, 1, 2].map(|at: usize| row[at].trim_matches('`').to_owned());
         let own = defaults.get(&(block, option.clone()));
         // For a block inside a block, such as `pipeline`: one of its own options.
-        let inside = |(block, _): &(String, String), default: &String| *block == option && *default == told;
+        let inside =
+            |(block, _): &(String, String), default: &String| *block == option && *default == told;
         let inner = defaults.iter().any(|(place, default)| inside(place, default));
         let repeats = told == "none" && defaults.keys().any(|(block, _)| *block == option);
         if own != Some(&told) && !inner && !repeats {
-            findings.push(format!("docs/common-options.md: {row:?}, the option table says {own:?}"));
+            findings
+                .push(format!("docs/common-options.md: {row:?}, the option table says {own:?}"));
         }
     }
     nothing_found(&findings);
@@ -101,8 +117,11 @@ fn common_options_exist_with_these_defaults() {
 fn told_defaults(text: &str) -> Vec<(String, String)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");
-    let places = text.match_indices("` **").map(|(at, mark)| (&text[..at], &text[at + mark.len()..]));
-    let names = places.filter_map(|(before, behind)| Some((before.rsplit_once('`')?.1, behind.split_once("**")?.0)));
+    let places =
+        text.match_indices("` **").map(|(at, mark)| (&text[..at], &text[at + mark.len()..]));
+    let names = places.filter_map(|(before, behind)| {
+        Some((before.rsplit_once('`')?.1, behind.split_once("**")?.0))
+    });
     names.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
@@ -110,7 +129,9 @@ fn told_defaults(text: &str) -> Vec<(String, String)> {
 fn is_default(defaults: &BTreeMap<(String, String), String>, name: &str, value: &str) -> bool {
     // Behind the value there may be the place where it holds.
     let plain = |default: &str| default.split('`').next() == Some(value);
-    defaults.iter().any(|((block, option), default)| (option == name || block == name) && plain(default))
+    defaults
+        .iter()
+        .any(|((block, option), default)| (option == name || block == name) && plain(default))
 }
 
 #[test]
@@ -131,7 +152,9 @@ fn promises_have_the_defaults_of_the_option_table() {
 fn a_default_that_is_wrong_is_found() {
     assert_eq!(told_defaults("a `queue`\n**64** b `x`"), [("queue".to_owned(), "64".to_owned())]);
     let defaults = option_defaults();
-    assert!(is_default(&defaults, "queue", "64") && is_default(&defaults, "connections-max", "1024"));
+    assert!(
+        is_default(&defaults, "queue", "64") && is_default(&defaults, "connections-max", "1024")
+    );
     assert!(!is_default(&defaults, "queue", "65") && !is_default(&defaults, "nowhere", "64"));
 }
 

@@ -36,15 +36,21 @@ fn is_product(file: &Source) -> bool {
 /// Returns findings: lengths above `max` or above the list of exceptions, and exceptions that are
 /// too generous.
 fn judge_lengths(found: &[(String, usize)], max: usize, excepted: &[(&str, usize)]) -> Vec<String> {
-    let limit = |name: &str| excepted.iter().find(|(other, _)| *other == name).map_or(max, |(_, lines)| *lines);
+    let limit = |name: &str| {
+        excepted.iter().find(|(other, _)| *other == name).map_or(max, |(_, lines)| *lines)
+    };
     let long = found.iter().filter(|(name, lines)| *lines > limit(name).max(max));
     let long = long.map(|(name, lines)| format!("{name} has {lines}, at most {}", limit(name)));
     let generous = excepted.iter().filter_map(|(name, listed)| {
         let lines = found.iter().filter(|(other, _)| other == name).map(|(_, lines)| *lines).max();
         match lines {
             None => Some(format!("{name} is gone: take it off the list")),
-            Some(lines) if lines <= max => Some(format!("{name} has {lines} now: take it off the list")),
-            Some(lines) if lines < *listed => Some(format!("{name} has {lines} now: say so instead of {listed}")),
+            Some(lines) if lines <= max => {
+                Some(format!("{name} has {lines} now: take it off the list"))
+            }
+            Some(lines) if lines < *listed => {
+                Some(format!("{name} has {lines} now: say so instead of {listed}"))
+            }
             Some(_) => None,
         }
     });
@@ -68,9 +74,11 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
         let Some(name) = function_name(line) else { continue };
         let indent = &line[..line.len() - line.trim_start().len()];
         let ends = |line: &&str| {
-            line.strip_prefix(indent).is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
+            line.strip_prefix(indent)
+                .is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
         };
-        let count = if line.ends_with(['}', ';']) { Some(0) } else { lines[at..].iter().position(ends) };
+        let count =
+            if line.ends_with(['}', ';']) { Some(0) } else { lines[at..].iter().position(ends) };
         found.extend(count.map(|count| (name, count + 1)));
     }
     found
@@ -88,8 +96,9 @@ fn blocks<'a>(
     while let Some(line) = lines.next() {
         if let Some(name) = name_of(line).filter(|_| line.ends_with('{')) {
             let inside = lines.by_ref().take_while(|line| *line != "}");
-            let once =
-                inside.filter_map(|line| line.strip_prefix("    ").filter(|rest| !rest.starts_with([' ', '/', '#'])));
+            let once = inside.filter_map(|line| {
+                line.strip_prefix("    ").filter(|rest| !rest.starts_with([' ', '/', '#']))
+            });
             found.push((name, once.filter(|line| is_item(line)).count()));
         }
     }
@@ -180,14 +189,21 @@ fn no_function_is_long() {
 #[test]
 fn no_type_does_everything() {
     let methods = by_crate(|text| blocks(text, implemented, |line| function_name(line).is_some()));
-    assert!(methods.iter().any(|(name, count)| name == "weir-proxy: Engine" && *count > 20), "{methods:?}");
+    assert!(
+        methods.iter().any(|(name, count)| name == "weir-proxy: Engine" && *count > 20),
+        "{methods:?}"
+    );
     nothing_found(&judge_lengths(&methods, TYPE_METHODS_MAX, TYPES_WITH_METHODS));
 }
 
 #[test]
 fn no_structure_holds_everything() {
-    let fields = by_crate(|text| blocks(text, structure, |line| line.contains(": ") && line.ends_with(',')));
-    assert!(fields.iter().any(|(name, count)| name == "weir-proxy: Context" && *count > 10), "{fields:?}");
+    let fields =
+        by_crate(|text| blocks(text, structure, |line| line.contains(": ") && line.ends_with(',')));
+    assert!(
+        fields.iter().any(|(name, count)| name == "weir-proxy: Context" && *count > 10),
+        "{fields:?}"
+    );
     nothing_found(&judge_lengths(&fields, TYPE_FIELDS_MAX, TYPES_WITH_FIELDS));
 }
 

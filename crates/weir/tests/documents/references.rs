@@ -78,8 +78,12 @@ fn is_code(word: &str) -> bool {
 /// Whether a word looks like the path of a document, perhaps with a heading behind `#`.
 fn is_document(word: &str) -> bool {
     let path = word.split('#').next().unwrap_or_default();
-    let named = path.strip_suffix(".md").is_some_and(|name| name.ends_with(|c: char| c.is_ascii_alphanumeric()));
-    named && path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)) && !PLACEHOLDERS.contains(&path)
+    let named = path
+        .strip_suffix(".md")
+        .is_some_and(|name| name.ends_with(|c: char| c.is_ascii_alphanumeric()));
+    named
+        && path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+        && !PLACEHOLDERS.contains(&path)
 }
 
 /// Returns all citations of a text, in order. Sections and codes belong to the document before
@@ -110,12 +114,18 @@ fn references(text: &str) -> Vec<Reference> {
             });
         } else if !word.is_empty() && word.split('-').all(is_code) {
             let path = cited.clone().filter(|path| !path.is_empty());
-            found.extend(word.split('-').map(|code| Reference::Code(path.clone(), code.to_owned())));
+            found
+                .extend(word.split('-').map(|code| Reference::Code(path.clone(), code.to_owned())));
         } else if ["RFC", "KDL"].contains(&word) {
             cited = Some(String::new());
-        } else if before.eq_ignore_ascii_case("issue") && word.trim_start_matches('#').parse::<u32>().is_ok() {
+        } else if before.eq_ignore_ascii_case("issue")
+            && word.trim_start_matches('#').parse::<u32>().is_ok()
+        {
             found.push(Reference::Outside(format!("{before} {word}")));
-        } else if !word.is_empty() && !["and", "to", "or"].contains(&word) && word.parse::<f32>().is_err() {
+        } else if !word.is_empty()
+            && !["and", "to", "or"].contains(&word)
+            && word.parse::<f32>().is_err()
+        {
             cited = None;
         }
         if !word.is_empty() {
@@ -138,17 +148,23 @@ fn unresolved(text: &str, folder: Option<&str>, pages: &BTreeMap<String, Page>) 
         findings.extend(match reference {
             Reference::File(path) => missing(page(&path), &path, "", |_| true),
             Reference::Anchor(path, heading) => {
-                missing(page(&path), &path, &format!("heading #{heading}"), |page| page.anchors.contains(&heading))
+                missing(page(&path), &path, &format!("heading #{heading}"), |page| {
+                    page.anchors.contains(&heading)
+                })
             }
             Reference::Section(path, number) => {
-                missing(page(&path), &path, &format!("section {number}"), |page| page.sections.contains(&number))
+                missing(page(&path), &path, &format!("section {number}"), |page| {
+                    page.sections.contains(&number)
+                })
             }
             Reference::Code(path, code) => {
                 if path.is_none() {
                     alone.get_or_insert_with(|| code.clone());
                 }
                 let path = path.unwrap_or_else(|| CATALOGUE.to_owned());
-                missing(page(&path), &path, &format!("row {code}"), |page| page.codes.contains(&code))
+                missing(page(&path), &path, &format!("row {code}"), |page| {
+                    page.codes.contains(&code)
+                })
             }
             Reference::Adrift(section) => Some(format!("{section} of what?")),
             Reference::Outside(what) => Some(format!("{what} is not in the repository")),
@@ -156,7 +172,9 @@ fn unresolved(text: &str, folder: Option<&str>, pages: &BTreeMap<String, Page>) 
     }
     if let Some(code) = alone
         && !text.contains(CATALOGUE)
-        && !folder.is_some_and(|folder| within(folder, "hostile.md") == CATALOGUE && text.contains("hostile.md"))
+        && !folder.is_some_and(|folder| {
+            within(folder, "hostile.md") == CATALOGUE && text.contains("hostile.md")
+        })
     {
         findings.push(format!("{code} stands alone, and nothing says that it is of {CATALOGUE}"));
     }
@@ -164,7 +182,12 @@ fn unresolved(text: &str, folder: Option<&str>, pages: &BTreeMap<String, Page>) 
 }
 
 /// Returns a finding if the page does not exist, or lacks `what`.
-fn missing(page: Option<&Page>, path: &str, what: &str, has: impl Fn(&Page) -> bool) -> Option<String> {
+fn missing(
+    page: Option<&Page>,
+    path: &str,
+    what: &str,
+    has: impl Fn(&Page) -> bool,
+) -> Option<String> {
     match page {
         None => Some(format!("{path} does not exist")),
         Some(page) => (!has(page)).then(|| format!("{path} has no {what}")),
@@ -204,8 +227,9 @@ fn comments(text: &str, mark: &str) -> String {
 /// Returns codes at the beginning of a name: `E18` and `E27` of `e18_and_e27_servers_that_close`.
 fn codes_of_name(name: &str) -> Vec<String> {
     let code = |part: &str| part.to_ascii_uppercase();
-    let parts =
-        name.split('_').take_while(|part| *part == "and" || !part.contains(char::is_uppercase) && is_code(&code(part)));
+    let parts = name.split('_').take_while(|part| {
+        *part == "and" || !part.contains(char::is_uppercase) && is_code(&code(part))
+    });
     let codes: Vec<String> = parts.filter(|part| *part != "and").map(code).collect();
     if name.split('_').count() > codes.len() { codes } else { Vec::new() }
 }
@@ -258,7 +282,9 @@ fn own_headings(text: &str) -> Vec<String> {
 
 /// Returns the sources of tests and of their judges, without the examples of these tests here.
 fn test_files() -> Vec<Source> {
-    let is_one = |path: &str| (is_test(path) || path.contains("/weir-check/")) && !path.contains("/tests/documents/");
+    let is_one = |path: &str| {
+        (is_test(path) || path.contains("/weir-check/")) && !path.contains("/tests/documents/")
+    };
     rust_files().into_iter().filter(|file| is_one(&file.path)).collect()
 }
 
@@ -269,7 +295,11 @@ fn codes_in_names_have_rows() {
     for file in test_files() {
         for name in words(&file.text).collect::<BTreeSet<_>>() {
             let missing = codes_of_name(name).into_iter().filter(|code| !page.codes.contains(code));
-            findings.extend(missing.map(|code| format!("{}: {name}, but {CATALOGUE} has no row {code}", file.path)));
+            findings.extend(
+                missing.map(|code| {
+                    format!("{}: {name}, but {CATALOGUE} has no row {code}", file.path)
+                }),
+            );
         }
     }
     nothing_found(&findings);
@@ -278,14 +308,19 @@ fn codes_in_names_have_rows() {
 #[test]
 fn every_row_of_hostile_input_has_a_test_with_its_name() {
     let tests = test_files();
-    let all: BTreeSet<&str> =
-        tests.iter().filter(|file| is_test(&file.path)).flat_map(|file| words(&file.text)).collect();
+    let all: BTreeSet<&str> = tests
+        .iter()
+        .filter(|file| is_test(&file.path))
+        .flat_map(|file| words(&file.text))
+        .collect();
     let named: BTreeSet<String> = all.iter().flat_map(|name| codes_of_name(name)).collect();
     let mut findings = Vec::new();
     for table in tables(&read(CATALOGUE)) {
         for row in table.rows {
             // A test with another name is in backticks.
-            let told = quoted(&row.join(" ")).iter().any(|word| word.contains('_') && all.contains(word.as_str()));
+            let told = quoted(&row.join(" "))
+                .iter()
+                .any(|word| word.contains('_') && all.contains(word.as_str()));
             if !named.contains(&row[0]) && !told {
                 findings.push(format!("no test is named {}_...", row[0].to_ascii_lowercase()));
             }
@@ -298,7 +333,8 @@ fn every_row_of_hostile_input_has_a_test_with_its_name() {
 fn what_is_cited_wrongly_is_found() {
     let catalogue = Page::of("# H\n| row | what |\n|---|---|\n| E1 | a |\n| K3 | b |\n");
     let promises = Page::of("# P\n## 4. Loss, and more\n### 4a. `Trust`\n```\n## 5. no\n```\n");
-    let pages = BTreeMap::from([(CATALOGUE.to_owned(), catalogue), ("docs/p.md".to_owned(), promises)]);
+    let pages =
+        BTreeMap::from([(CATALOGUE.to_owned(), catalogue), ("docs/p.md".to_owned(), promises)]);
     let of = |text: &str| unresolved(text, None, &pages);
     let fine = "Of docs/p.md §4, §4a; docs/hostile.md E1, K3. RFC 9112 §6, §9 and §77. docs/p.md#4-loss-and-more as (E1-K3) %E9 EXPERIMENT.md";
     assert_eq!(of(fine), [""; 0]);
@@ -317,10 +353,13 @@ fn what_is_cited_wrongly_is_found() {
 
 #[test]
 fn comments_and_names_are_read() {
-    let source = "//! a docs/p.md\n//! §4\nlet b = \"// E9\"; // c K3\n    /// d\n    // e\nfn f() {}\n";
+    let source =
+        "//! a docs/p.md\n//! §4\nlet b = \"// E9\"; // c K3\n    /// d\n    // e\nfn f() {}\n";
     let told = comments(source, "//");
-    let words: Vec<&str> =
-        told.split(|c: char| c.is_whitespace() || ".|".contains(c)).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = told
+        .split(|c: char| c.is_whitespace() || ".|".contains(c))
+        .filter(|word| !word.is_empty())
+        .collect();
     assert_eq!(words, ["a", "docs/p", "md", "§4", "c", "K3", "d", "e"]);
     assert_eq!(references(&told)[1], Reference::Section("docs/p.md".to_owned(), "4".to_owned()));
     assert_eq!(codes_of_name("e18_and_e27_servers"), ["E18", "E27"]);

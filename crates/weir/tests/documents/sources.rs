@@ -32,7 +32,9 @@ pub(crate) fn files(wanted: impl Fn(&str) -> bool) -> Vec<Source> {
 }
 
 fn collect(directory: &Path, name: &str, wanted: &impl Fn(&str) -> bool, into: &mut Vec<Source>) {
-    for entry in fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
+    for entry in
+        fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+    {
         let entry = entry.expect("a readable directory");
         let file = entry.file_name().to_string_lossy().into_owned();
         let path = if name.is_empty() { file.clone() } else { format!("{name}/{file}") };
@@ -41,7 +43,8 @@ fn collect(directory: &Path, name: &str, wanted: &impl Fn(&str) -> bool, into: &
                 collect(&entry.path(), &path, wanted, into);
             }
         } else if wanted(&path) {
-            let text = fs::read_to_string(entry.path()).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let text =
+                fs::read_to_string(entry.path()).unwrap_or_else(|error| panic!("{path}: {error}"));
             into.push(Source { path, text });
         }
     }
@@ -85,16 +88,22 @@ pub(crate) fn defines(text: &str, name: &str) -> bool {
             }
             before = word;
         }
-        let bare = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ").trim_start_matches("pub ");
-        bare.strip_prefix(name)
-            .is_some_and(|rest| matches!(rest.trim_start().chars().next(), None | Some(',' | '(' | '{' | ':' | '=')))
+        let bare = line
+            .trim_start_matches("pub(crate) ")
+            .trim_start_matches("pub(super) ")
+            .trim_start_matches("pub ");
+        bare.strip_prefix(name).is_some_and(|rest| {
+            matches!(rest.trim_start().chars().next(), None | Some(',' | '(' | '{' | ':' | '='))
+        })
     })
 }
 
 /// Returns the value of a constant or of a field in a `Default`: products of numbers and of
 /// constants of the same file.
 pub(crate) fn value(text: &str, name: &str) -> Option<u64> {
-    code(text).filter_map(|line| expression(line, name)).find_map(|expression| product(text, &expression))
+    code(text)
+        .filter_map(|line| expression(line, name))
+        .find_map(|expression| product(text, &expression))
 }
 
 /// Returns the expression after `const NAME: type =` or `name:`.
@@ -112,7 +121,9 @@ fn product(text: &str, expression: &str) -> Option<u64> {
         let number = factor.replace('_', "");
         let value = match number.parse() {
             Ok(value) => value,
-            Err(_) if factor.chars().all(|c| c.is_ascii_uppercase() || c == '_') => value(text, factor)?,
+            Err(_) if factor.chars().all(|c| c.is_ascii_uppercase() || c == '_') => {
+                value(text, factor)?
+            }
             Err(_) => return None,
         };
         product.checked_mul(value)
@@ -127,5 +138,8 @@ fn definitions_and_values_are_found() {
         assert!(defines(text, name), "{name}");
     }
     assert!(!defines(text, "not_me") && !defines(text, "Bi") && !defines(text, "u16"));
-    assert_eq!(["A_MAX", "B", "count", "E"].map(|name| value(text, name)), [Some(2048), Some(6144), Some(7), None]);
+    assert_eq!(
+        ["A_MAX", "B", "count", "E"].map(|name| value(text, name)),
+        [Some(2048), Some(6144), Some(7), None]
+    );
 }

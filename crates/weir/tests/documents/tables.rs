@@ -31,7 +31,8 @@ fn the_stage_table_names_what_exists() {
     let stages: Vec<&str> = tables[0].iter().map(|row| row[0].as_str()).collect();
     assert_eq!(stages, STAGES);
     let files = rust_files();
-    let options: BTreeSet<String> = option_defaults().into_keys().map(|(_, option)| option).collect();
+    let options: BTreeSet<String> =
+        option_defaults().into_keys().map(|(_, option)| option).collect();
     let mut findings = Vec::new();
     for row in &tables[0] {
         assert!(row[1].contains(".rs`"), "{}: nobody decides", row[0]);
@@ -40,10 +41,16 @@ fn the_stage_table_names_what_exists() {
         }
         for word in quoted(&row[3]) {
             let is_constant = word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
-            let known =
-                if is_constant { files.iter().any(|file| defines(&file.text, &word)) } else { options.contains(&word) };
+            let known = if is_constant {
+                files.iter().any(|file| defines(&file.text, &word))
+            } else {
+                options.contains(&word)
+            };
             if !known {
-                findings.push(format!("{}: the bound `{word}` is neither a constant nor an option", row[0]));
+                findings.push(format!(
+                    "{}: the bound `{word}` is neither a constant nor an option",
+                    row[0]
+                ));
             }
         }
     }
@@ -63,7 +70,8 @@ fn the_page_of_stages_names_what_exists() {
 
 /// Checks that each symbol of a cell is defined in one of the files that the cell names.
 fn check_cell(stage: &str, cell: &str, files: &[Source], findings: &mut Vec<String>) {
-    let (paths, symbols): (Vec<_>, Vec<_>) = quoted(cell).into_iter().partition(|word| word.ends_with(".rs"));
+    let (paths, symbols): (Vec<_>, Vec<_>) =
+        quoted(cell).into_iter().partition(|word| word.ends_with(".rs"));
     let mut named = Vec::new();
     for path in &paths {
         match files.iter().find(|file| file.path == format!("crates/{path}")) {
@@ -87,7 +95,12 @@ fn a_wrong_symbol_of_a_stage_is_found() {
     let files = rust_files();
     let findings = |symbol: &str| {
         let mut findings = Vec::new();
-        check_cell("x", &format!("`weir-proxy/src/client/answer.rs` `{symbol}`"), &files, &mut findings);
+        check_cell(
+            "x",
+            &format!("`weir-proxy/src/client/answer.rs` `{symbol}`"),
+            &files,
+            &mut findings,
+        );
         findings
     };
     assert_eq!(findings("Answers::advance"), [""; 0]);
@@ -127,7 +140,9 @@ fn the_crate_table_is_complete_and_arrows_point_inward() {
     for (name, (ring, real)) in &rings {
         for other in real {
             if rings.get(other).is_none_or(|(inner, _)| inner > ring) {
-                findings.push(format!("{name} (ring {ring}) depends on {other}, which lies further out"));
+                findings.push(format!(
+                    "{name} (ring {ring}) depends on {other}, which lies further out"
+                ));
             }
         }
     }
@@ -184,11 +199,15 @@ fn options_have_the_defaults_that_the_threat_model_gives() {
     let defaults = option_defaults();
     let files = rust_files();
     let mut findings = Vec::new();
-    for row in tables_of(&read("THREAT_MODEL.md"), &["resource", "option", "default", "beyond it"]).concat() {
+    for row in tables_of(&read("THREAT_MODEL.md"), &["resource", "option", "default", "beyond it"])
+        .concat()
+    {
         let names = quoted(&row[1]);
         let told = row[2].trim_matches('`');
         let agrees = match names.as_slice() {
-            [block, option] => defaults.get(&(block.clone(), option.clone())).is_some_and(|default| default == told),
+            [block, option] => defaults
+                .get(&(block.clone(), option.clone()))
+                .is_some_and(|default| default == told),
             [constant] => files.iter().any(|file| value(&file.text, constant) == measure(told)),
             _ => false,
         };

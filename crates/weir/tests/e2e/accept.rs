@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::Value;
 
 use crate::kit::{
-    Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, keep_asking, on_both_drivers, request,
-    status,
+    Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, keep_asking,
+    on_both_drivers, request, status,
 };
 
 on_both_drivers!(
@@ -57,7 +57,8 @@ fn connect(weir: &Weir, count: usize) -> (Vec<Client>, Vec<u64>) {
     }
     let told = status(weir);
     let workers = told["workers"].as_array().expect("a list");
-    let counts = workers.iter().map(|worker| worker["clients"].as_u64().expect("it answers")).collect();
+    let counts =
+        workers.iter().map(|worker| worker["clients"].as_u64().expect("it answers")).collect();
     (clients, counts)
 }
 
@@ -68,7 +69,10 @@ fn kept_connections_are_spread(io: Io) {
     let (clients, counts) = connect(&weir, 200);
     // With classic BPF the counts are up to chance, and on a busy machine workers without their
     // cores get fewer.
-    assert!(counts.iter().all(|count| *count > 0) && counts.iter().sum::<u64>() == 200, "{counts:?}");
+    assert!(
+        counts.iter().all(|count| *count > 0) && counts.iter().sum::<u64>() == 200,
+        "{counts:?}"
+    );
     drop(clients);
     weir.stop();
     server.finish();
@@ -93,7 +97,8 @@ fn without_the_right_it_is_classic(io: Io) {
     weir.upgrade();
     eventually("it looks at them", || {
         let (way, why) = ways(&weir).remove(0);
-        way == "by hash" && why.is_some_and(|why| why.contains("no classic BPF: another process has opened"))
+        way == "by hash"
+            && why.is_some_and(|why| why.contains("no classic BPF: another process has opened"))
     });
     request(&mut Client::connect(weir.address));
     weir.stop();
@@ -110,7 +115,10 @@ fn it_can_be_left_to_the_kernel(io: Io) {
     weir.rewrite(&rest);
     let output = weir.ask(&["reload"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(78) && said.contains("`accept-by` needs a restart"), "{said}");
+    assert!(
+        output.status.code() == Some(78) && said.contains("`accept-by` needs a restart"),
+        "{said}"
+    );
     weir.stop();
     server.finish();
 }
@@ -170,7 +178,8 @@ fn where_there_is_nothing_to_choose(io: Io) {
     weir.stop();
     let scratch = Scratch::new();
     let path = scratch.path("weir.sock");
-    let weir = Weir::start(io, 2, &format!("listen \"unix:{}\"\n{}", path.display(), app(&server, 2, "")));
+    let weir =
+        Weir::start(io, 2, &format!("listen \"unix:{}\"\n{}", path.display(), app(&server, 2, "")));
     assert_eq!(ways(&weir)[1], ("one socket for all workers".to_owned(), None));
     weir.stop();
     server.finish();

@@ -14,8 +14,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::kit::{
-    Client, Gone, Honest, Io, Link, Server, Weir, app, bounded, eventually, free_port, keep_asking, nonce,
-    on_both_drivers, request,
+    Client, Gone, Honest, Io, Link, Server, Weir, app, bounded, eventually, free_port, keep_asking,
+    nonce, on_both_drivers, request,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -49,11 +49,16 @@ fn two(servers: [&Server; 2]) -> String {
 }
 
 /// Returns head and body of the response to a plain GET.
-fn get(mut stream: impl std::io::Read + std::io::Write, path: &str, fields: &str) -> (String, String) {
+fn get(
+    mut stream: impl std::io::Read + std::io::Write,
+    path: &str,
+    fields: &str,
+) -> (String, String) {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: weir\r\n{fields}\r\n").expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+    let (head, body) =
+        answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
     (head.to_owned(), body.to_owned())
 }
 
@@ -70,7 +75,10 @@ fn status_tells_what_happens(io: Io) {
     let mut client = Client::connect(weir.address);
     (0..100).for_each(|_| request(&mut client));
     let status = json(&weir, &["status"]);
-    assert_eq!((&status["version"], &status["pid"], &status["ready"]), (&1.into(), &weir.pid().into(), &true.into()));
+    assert_eq!(
+        (&status["version"], &status["pid"], &status["ready"]),
+        (&1.into(), &weir.pid().into(), &true.into())
+    );
     assert_eq!(status["clients"]["requests"], 100);
     assert_eq!(status["clients"]["connections"], 1);
     let told = &status["upstreams"][0]["servers"][0];
@@ -80,9 +88,10 @@ fn status_tells_what_happens(io: Io) {
     );
     let latency = &told["window"]["latency"];
     assert_eq!(latency["count"], 100);
-    let percentiles: Vec<u64> = ["min_us", "p50_us", "p75_us", "p90_us", "p95_us", "p99_us", "p999_us", "max_us"]
-        .map(|name| latency[name].as_u64().expect(name))
-        .into();
+    let percentiles: Vec<u64> =
+        ["min_us", "p50_us", "p75_us", "p90_us", "p95_us", "p99_us", "p999_us", "max_us"]
+            .map(|name| latency[name].as_u64().expect(name))
+            .into();
     assert!(percentiles.is_sorted() && percentiles[0] > 0, "{latency}");
     let name = server.address.to_string();
     let detail = json(&weir, &["status", "server", "app", &name]);
@@ -91,11 +100,20 @@ fn status_tells_what_happens(io: Io) {
     assert_eq!(rows.len(), 4);
     assert_eq!(rows.iter().map(|row| row["answers"].as_u64().expect("a count")).sum::<u64>(), 100);
     let table = weir.answer(&["status"]);
-    let row = table.lines().find(|line| line.trim_start().starts_with(&name)).unwrap_or_else(|| panic!("{table}"));
+    let row = table
+        .lines()
+        .find(|line| line.trim_start().starts_with(&name))
+        .unwrap_or_else(|| panic!("{table}"));
     assert_eq!(row.split_whitespace().nth(1), Some("up"), "{table}");
     let page = weir.answer(&["status", "server", "app", &name]);
-    assert!(page.contains("200 100") && page.contains("p99.9 ") && page.contains("\n     3  "), "{page}");
-    assert_eq!((weir.answer(&["server", "forgive"]), &status["suspects"]), (String::new(), &Value::Array(Vec::new())));
+    assert!(
+        page.contains("200 100") && page.contains("p99.9 ") && page.contains("\n     3  "),
+        "{page}"
+    );
+    assert_eq!(
+        (weir.answer(&["server", "forgive"]), &status["suspects"]),
+        (String::new(), &Value::Array(Vec::new()))
+    );
     // An unknown server, and a suggestion.
     let refused = weir.ask(&["server", "drain", "ap", &name]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -190,7 +208,10 @@ fn parsed(format: &str, text: &str) -> BTreeMap<String, f64> {
     let mut child = python.spawn().expect("python3 (make setup installs it)");
     child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("python reads");
     let output = child.wait_with_output().expect("python ends");
-    assert!(output.status.success(), "python3-prometheus-client (make setup installs it) can't read:\n{text}");
+    assert!(
+        output.status.success(),
+        "python3-prometheus-client (make setup installs it) can't read:\n{text}"
+    );
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -204,7 +225,8 @@ fn metrics_are_read_by_prometheus(io: Io) {
     for round in 1..=3 {
         (0..50).for_each(|_| request(&mut client));
         let scrape = || {
-            let (head, body) = get(connect(address), "/metrics", "Accept: application/openmetrics-text\r\n");
+            let (head, body) =
+                get(connect(address), "/metrics", "Accept: application/openmetrics-text\r\n");
             assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
             body
         };
@@ -224,14 +246,21 @@ fn metrics_are_read_by_prometheus(io: Io) {
         }
         assert_eq!(samples[&format!("weir_server_up{{{of_server}}}")], 1.0);
         assert_eq!(samples["weir_ready{}"], 1.0);
-        assert_eq!(samples.keys().filter(|name| name.starts_with("weir_worker_turns_total{")).count(), 2);
+        assert_eq!(
+            samples.keys().filter(|name| name.starts_with("weir_worker_turns_total{")).count(),
+            2
+        );
         for worker in 0..2 {
-            let (listener, cpu) = (weir.address, format!("weir_worker_cpu_seconds_total{{worker={worker}}}"));
+            let (listener, cpu) =
+                (weir.address, format!("weir_worker_cpu_seconds_total{{worker={worker}}}"));
             assert!(samples[&cpu] > 0.0, "a worker has started");
-            let limit = format!("weir_worker_accept_queue_limit{{listener={listener},worker={worker}}}");
+            let limit =
+                format!("weir_worker_accept_queue_limit{{listener={listener},worker={worker}}}");
             assert!(samples[&limit] > 0.0, "backlog");
         }
-        for (name, value) in samples.iter().filter(|(name, _)| name.contains("_total{") || name.contains("_bucket{")) {
+        for (name, value) in
+            samples.iter().filter(|(name, _)| name.contains("_total{") || name.contains("_bucket{"))
+        {
             assert!(before.get(name).is_none_or(|before| before <= value), "{name} went down");
         }
         before = samples;
@@ -242,7 +271,10 @@ fn metrics_are_read_by_prometheus(io: Io) {
     // The metrics listener is only for reading.
     for path in ["/v1/status", "/v1/servers/app/x/drain", "/live"] {
         let (head, body) = get(connect(address), path, "");
-        assert!(head.starts_with("HTTP/1.1 404 ") && body.contains("\"error\":\"not-found\""), "{head}\n{body}");
+        assert!(
+            head.starts_with("HTTP/1.1 404 ") && body.contains("\"error\":\"not-found\""),
+            "{head}\n{body}"
+        );
     }
     assert!(get(connect(address), "/healthz", "").0.starts_with("HTTP/1.1 200 "));
     weir.stop();
@@ -258,12 +290,17 @@ fn a_socket_has_one_owner(io: Io) {
     let address = format!("127.0.0.1:{}", free_port());
     let second = |socket: &std::path::Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(["reverse", "--to", "127.0.0.1:9", "--listen", &address, "--admin"]).arg(socket);
+        command
+            .args(["reverse", "--to", "127.0.0.1:9", "--listen", &address, "--admin"])
+            .arg(socket);
         command.stdin(Stdio::null()).output().expect("weir starts")
     };
     let refused = second(&socket);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(1) && said.contains(&format!("(pid {})", weir.pid())), "{said}");
+    assert!(
+        refused.status.code() == Some(1) && said.contains(&format!("(pid {})", weir.pid())),
+        "{said}"
+    );
     assert!(said.contains("--admin PATH"), "{said}");
     assert_eq!(json(&weir, &["status"])["pid"], weir.pid());
     let missing = second(&socket.with_file_name("missing").join("admin.sock"));
@@ -277,8 +314,11 @@ fn a_socket_has_one_owner(io: Io) {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && said.contains("its weir has ended"), "{said}");
     let mut successor = Command::new(env!("CARGO_BIN_EXE_weir"));
-    successor.args(["reverse", "--to", &server.address.to_string(), "--listen", &address, "--admin"]).arg(&socket);
-    let mut successor = successor.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("weir starts");
+    successor
+        .args(["reverse", "--to", &server.address.to_string(), "--listen", &address, "--admin"])
+        .arg(&socket);
+    let mut successor =
+        successor.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("weir starts");
     eventually("the successor answers", || weir.ask(&["status", "--wait=1"]).status.success());
     assert_eq!(json(&weir, &["status"])["pid"], successor.id());
     successor.kill().expect("it runs");
@@ -301,20 +341,32 @@ fn an_ending_weir_gives_its_name_away(io: Io) {
     server.wait("the request is there", |log| log.requests.len() == 1);
     weir.signal("TERM");
     eventually("it is draining", || json(&weir, &["status"])["state"] == "draining");
-    assert!(get(UnixStream::connect(&socket).expect("it accepts"), "/readyz", "").0.starts_with("HTTP/1.1 503 "));
+    assert!(
+        get(UnixStream::connect(&socket).expect("it accepts"), "/readyz", "")
+            .0
+            .starts_with("HTTP/1.1 503 ")
+    );
     let address = format!("127.0.0.1:{}", free_port());
     let mut successor = Command::new(env!("CARGO_BIN_EXE_weir"));
-    successor.args(["reverse", "--to", "127.0.0.1:9", "--listen", &address, "--admin"]).arg(&socket);
-    let mut successor = successor.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("weir starts");
+    successor
+        .args(["reverse", "--to", "127.0.0.1:9", "--listen", &address, "--admin"])
+        .arg(&socket);
+    let mut successor =
+        successor.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("weir starts");
     eventually("the successor answers", || {
         let output = weir.ask(&["status", "--json"]);
-        serde_json::from_slice::<Value>(&output.stdout).is_ok_and(|status| status["pid"] == successor.id())
+        serde_json::from_slice::<Value>(&output.stdout)
+            .is_ok_and(|status| status["pid"] == successor.id())
     });
     server.tell("go");
     assert_eq!(client.reply().status, 200);
     let mut weir = weir;
     assert_eq!(weir.wait().code(), Some(0));
-    assert_eq!(json(&weir, &["status"])["pid"], successor.id(), "who ended did not take the name along");
+    assert_eq!(
+        json(&weir, &["status"])["pid"],
+        successor.id(),
+        "who ended did not take the name along"
+    );
     successor.kill().expect("it runs");
     successor.wait().expect("it is a child");
 }
@@ -323,7 +375,9 @@ fn an_ending_weir_gives_its_name_away(io: Io) {
 /// clients, and answers the requests it has.
 fn it_leaves_in_peace(io: Io) {
     let server = Server::start(held);
-    let rest = |delay: &str| format!("shutdown {{ delay \"{delay}\"; drain \"1m\" }}\n{}", app(&server, 1, ""));
+    let rest = |delay: &str| {
+        format!("shutdown {{ delay \"{delay}\"; drain \"1m\" }}\n{}", app(&server, 1, ""))
+    };
     let mut weir = Weir::start(io, 2, &rest("30m"));
     weir.signal("TERM");
     eventually("it is leaving", || json(&weir, &["status"])["state"] == "leaving");
@@ -338,7 +392,9 @@ fn it_leaves_in_peace(io: Io) {
     let mut weir = Weir::start(io, 2, &rest("50ms"));
     let (mut client, second) = (Client::connect(weir.address), nonce());
     client.get(&format!("/victim?n={second}"));
-    server.wait("the request is there", |log| log.requests.iter().any(|(_, request)| request.target.contains(&second)));
+    server.wait("the request is there", |log| {
+        log.requests.iter().any(|(_, request)| request.target.contains(&second))
+    });
     weir.signal("TERM");
     eventually("nobody new is taken", || TcpStream::connect(weir.address).is_err());
     server.tell("go");
@@ -368,9 +424,14 @@ fn readiness_follows_the_servers(io: Io) {
         )
     };
     let lenient = Weir::start(io, 1, &rest(""));
-    let (head, body) = get(UnixStream::connect(lenient.admin()).expect("it accepts"), "/readyz", "");
+    let (head, body) =
+        get(UnixStream::connect(lenient.admin()).expect("it accepts"), "/readyz", "");
     assert!(head.starts_with("HTTP/1.1 200 ") && body == "ready\n", "{head}\n{body}");
-    assert_eq!(lenient.ask(&["status", "--wait=0"]).status.code(), Some(1), "it waits for servers all the same");
+    assert_eq!(
+        lenient.ask(&["status", "--wait=0"]).status.code(),
+        Some(1),
+        "it waits for servers all the same"
+    );
     lenient.stop();
     let weir = Weir::start(io, 1, &rest("required #true"));
     let ready = || get(UnixStream::connect(weir.admin()).expect("it accepts"), "/readyz", "");
@@ -380,9 +441,11 @@ fn readiness_follows_the_servers(io: Io) {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && said.contains("no-server app"), "{said}");
     assert!(weir.answer(&["status"]).contains("not ready: no server of app is usable"));
-    let server = Server::start_at(([127, 0, 0, 1], port).into(), Honest, weir_check::Rules::default());
+    let server =
+        Server::start_at(([127, 0, 0, 1], port).into(), Honest, weir_check::Rules::default());
     eventually("nothing is said against it", || ready().0.starts_with("HTTP/1.1 200 "));
-    let second = Server::start_at(([127, 0, 0, 1], other).into(), Honest, weir_check::Rules::default());
+    let second =
+        Server::start_at(([127, 0, 0, 1], other).into(), Honest, weir_check::Rules::default());
     assert_eq!(weir.answer(&["status", "--wait"]), "");
     let watched = format!("127.0.0.1:{port}");
     weir.answer(&["server", "drain", "app", &watched]);
@@ -401,12 +464,20 @@ fn rates_are_those_of_now(io: Io) {
     (0..50).for_each(|_| request(&mut client));
     let windows = || {
         let status = json(&weir, &["status"]);
-        [status["clients"]["window"].clone(), status["upstreams"][0]["servers"][0]["window"].clone()]
+        [
+            status["clients"]["window"].clone(),
+            status["upstreams"][0]["servers"][0]["window"].clone(),
+        ]
     };
     let rate = |window: &Value, name: &str| window[name].as_f64().expect("a rate");
-    eventually("it is quiet now", || windows().iter().all(|window| rate(window, "requests_per_second_now") == 0.0));
+    eventually("it is quiet now", || {
+        windows().iter().all(|window| rate(window, "requests_per_second_now") == 0.0)
+    });
     for window in windows() {
-        assert!(rate(&window, "requests_per_second") > 0.0 && window["answers"]["2xx"] == 50, "{window}");
+        assert!(
+            rate(&window, "requests_per_second") > 0.0 && window["answers"]["2xx"] == 50,
+            "{window}"
+        );
     }
     weir.stop();
     server.finish();
@@ -421,7 +492,9 @@ fn those_who_hang_hinder_nobody(io: Io) {
     let hanging: Vec<TcpStream> = (0..80)
         .map(|at| {
             let mut stream = connect(address);
-            let _ = stream.write_all(["", "GET /metrics HTTP/1.1\r\n", &"x".repeat(100_000)][at % 3].as_bytes());
+            let _ = stream.write_all(
+                ["", "GET /metrics HTTP/1.1\r\n", &"x".repeat(100_000)][at % 3].as_bytes(),
+            );
             stream
         })
         .collect();
@@ -464,7 +537,11 @@ fn asked(address: SocketAddr, path: &str, fields: &str) -> u16 {
     write!(stream, "GET {path} HTTP/1.1\r\n{fields}\r\n").expect("it reads");
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut stream, &mut answer).expect("an answer");
-    answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
+    answer
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .unwrap_or_else(|| panic!("{answer}"))
 }
 
 /// A browser that a foreign name has led here (DNS rebinding) is rejected; people and programs are
@@ -480,8 +557,13 @@ fn a_strangers_page_reads_nothing(io: Io) {
         assert_eq!(asked(address, path, &of("evil.test", browser)), 421, "{path}");
         assert_eq!(asked(address, path, &of("127.0.0.1", browser)), 200, "{path}");
         assert_eq!(asked(address, path, &of("localhost", browser)), 200, "{path}");
-        let scraped = asked(address, path, &of("weir.example.org", "User-Agent: Prometheus/3.0.0\r\n"));
-        assert_eq!(scraped, if path.ends_with('/') || path.ends_with("json") { 421 } else { 200 }, "{path}");
+        let scraped =
+            asked(address, path, &of("weir.example.org", "User-Agent: Prometheus/3.0.0\r\n"));
+        assert_eq!(
+            scraped,
+            if path.ends_with('/') || path.ends_with("json") { 421 } else { 200 },
+            "{path}"
+        );
     }
     weir.rewrite(&metrics("metrics-hosts \"weir.example.org\""));
     weir.answer(&["reload"]);
@@ -496,22 +578,40 @@ fn a_backup_is_marked(io: Io) {
     let servers = [Server::start(Honest), Server::start(Honest)];
     let names = [&servers[0], &servers[1]].map(|server| server.address.to_string());
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let upstream = format!("upstream \"app\" {{ server \"{}\"; server \"{}\" backup=#true; }}", names[0], names[1]);
-    let weir = Weir::start(io, 1, &format!("metrics \"{address}\"\n{upstream}\nroute {{ proxy \"app\"; }}\n"));
+    let upstream = format!(
+        "upstream \"app\" {{ server \"{}\"; server \"{}\" backup=#true; }}",
+        names[0], names[1]
+    );
+    let weir = Weir::start(
+        io,
+        1,
+        &format!("metrics \"{address}\"\n{upstream}\nroute {{ proxy \"app\"; }}\n"),
+    );
     weir.answer(&["status", "--wait"]);
     let told = json(&weir, &["status"]);
-    let live: Value = serde_json::from_str(&get(connect(address), "/live.json", "").1).expect("JSON");
+    let live: Value =
+        serde_json::from_str(&get(connect(address), "/live.json", "").1).expect("JSON");
     let (table, metrics) = (weir.answer(&["status"]), get(connect(address), "/metrics", "").1);
     for (at, name) in names.iter().enumerate() {
         let is_backup = at == 1;
         assert_eq!(told["upstreams"][0]["servers"][at]["backup"], is_backup);
-        let row = table.lines().find(|line| line.contains(name.as_str())).unwrap_or_else(|| panic!("{table}"));
+        let row = table
+            .lines()
+            .find(|line| line.contains(name.as_str()))
+            .unwrap_or_else(|| panic!("{table}"));
         assert_eq!(row.contains("(backup)"), is_backup, "{table}");
         let page = weir.answer(&["status", "server", "app", name]);
         assert_eq!(page.contains(", backup: "), is_backup, "{page}");
-        let line = format!("weir_server_backup{{upstream=\"app\",server=\"{name}\"}} {}\n", u8::from(is_backup));
+        let line = format!(
+            "weir_server_backup{{upstream=\"app\",server=\"{name}\"}} {}\n",
+            u8::from(is_backup)
+        );
         assert!(metrics.contains(&line), "{metrics}");
-        let shown = live["servers"].as_array().into_iter().flatten().find(|server| server["name"] == name.as_str());
+        let shown = live["servers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|server| server["name"] == name.as_str());
         assert_eq!(shown.map(|server| &server["backup"]), Some(&Value::Bool(is_backup)), "{live}");
     }
     weir.stop();
@@ -526,13 +626,16 @@ fn no_place_for_the_socket_is_no_reason_to_die() {
     let program = scratch.path("weir");
     fs::copy(env!("CARGO_BIN_EXE_weir"), &program).expect("a copy that everybody may read");
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--"]).arg(program);
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--"])
+        .arg(program);
     command.args(["reverse", "--to", "127.0.0.1:9", "--listen", &address.to_string()]);
     command.env_remove("WEIR_ADMIN").env_remove("XDG_RUNTIME_DIR").current_dir("/");
     let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("setpriv");
     let mut errors = child.stderr.take().expect("piped");
     // First that weir runs, then what is missing; nothing more if setpriv is not allowed.
-    let said: Vec<String> = std::io::BufReader::new(&mut errors).lines().take(2).map_while(Result::ok).collect();
+    let said: Vec<String> =
+        std::io::BufReader::new(&mut errors).lines().take(2).map_while(Result::ok).collect();
     let said = said.join("\n");
     let accepts = TcpStream::connect(address).is_ok();
     let _ = child.kill();

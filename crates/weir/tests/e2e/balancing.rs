@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::kit::{Client, Gone, Honest, Io, Link, Server, Weir, eventually, nonce, on_both_drivers};
+use crate::kit::{
+    Client, Gone, Honest, Io, Link, Server, Weir, eventually, nonce, on_both_drivers,
+};
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
@@ -15,7 +17,8 @@ on_both_drivers!(shares_follow_the_weights, sessions_stay_and_move; alone: load_
 
 /// Configures an upstream of these servers, each with its own options.
 fn upstream(servers: &[(&Server, &str)], more: &str) -> String {
-    let line = |(server, options): &(&Server, &str)| format!(" server \"{}\" {options}\n", server.address);
+    let line =
+        |(server, options): &(&Server, &str)| format!(" server \"{}\" {options}\n", server.address);
     let lines: String = servers.iter().map(line).collect();
     format!("upstream \"app\" {{\n{lines} {more}\n}}\nroute {{ proxy \"app\" }}\n")
 }
@@ -43,8 +46,10 @@ fn shares_follow_the_weights(io: Io) {
         for client in &mut clients {
             let batch: Vec<String> = (0..50).map(|_| nonce()).collect();
             batch.iter().for_each(|_| client.ask("GET", false));
-            let text: Vec<String> =
-                batch.iter().map(|nonce| format!("GET /v?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+            let text: Vec<String> = batch
+                .iter()
+                .map(|nonce| format!("GET /v?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n"))
+                .collect();
             client.send(text.concat().as_bytes());
             nonces.push(batch);
         }
@@ -119,7 +124,12 @@ fn load_leaves_a_slow_server(io: Io) {
 /// response binds it.
 fn visit(weir: &Weir, cookie: &str) -> (u16, Option<String>) {
     let mut client = Client::connect(weir.address);
-    client.request("GET", &format!("/v?n={}", nonce()), &format!("Cookie: theme=dark; srv={cookie}\r\n"), b"");
+    client.request(
+        "GET",
+        &format!("/v?n={}", nonce()),
+        &format!("Cookie: theme=dark; srv={cookie}\r\n"),
+        b"",
+    );
     let reply = client.reply();
     let set = reply.fields.first("set-cookie").and_then(|set| set.strip_prefix("srv="));
     (reply.status, set.map(|set| set.split(';').next().unwrap_or_default().to_owned()))
@@ -135,7 +145,10 @@ fn sessions_stay_and_move(io: Io) {
     let (status, value) = visit(&weir, "none");
     let value = value.expect("a cookie with the first answer");
     assert_eq!((status, value.len()), (200, 16));
-    let bound = counts(&[&servers[0], &servers[1]]).iter().position(|count| *count == 1).expect("somebody answered");
+    let bound = counts(&[&servers[0], &servers[1]])
+        .iter()
+        .position(|count| *count == 1)
+        .expect("somebody answered");
     for _ in 0..40 {
         assert_eq!(visit(&weir, &value), (200, None));
     }

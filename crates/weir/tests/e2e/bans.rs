@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::kit::tls::{bridge_behind, certificate};
 use crate::kit::{
-    Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, in_own_network, nonce, on_both_drivers,
-    status,
+    Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, in_own_network, nonce,
+    on_both_drivers, status,
 };
 
 on_both_drivers!(
@@ -38,8 +38,7 @@ on_both_drivers!(
 const BALANCER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// Bans a client that sends more than two requests and is then rejected more than three times a
 /// minute.
-const STRICT: &str =
-    "limit \"two\" count=\"requests\" rate=\"1/h\" burst=2; ban after=3 within=\"1m\" for=\"1h\" via=\"user\"";
+const STRICT: &str = "limit \"two\" count=\"requests\" rate=\"1/h\" burst=2; ban after=3 within=\"1m\" for=\"1h\" via=\"user\"";
 
 fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
@@ -84,7 +83,11 @@ fn is_banned(listener: SocketAddr, who: &str) -> bool {
 fn offend(listener: SocketAddr, who: &str) {
     let mut client = client(listener, who);
     let asked = (0..10_000).take_while(|_| ask(&mut client).is_some()).count();
-    assert!(asked < 10_000 && client.ended().is_some_and(|ended| ended.reset), "{asked} {:?}", client.ended());
+    assert!(
+        asked < 10_000 && client.ended().is_some_and(|ended| ended.reset),
+        "{asked} {:?}",
+        client.ended()
+    );
 }
 
 /// Returns the bans, as JSON.
@@ -111,13 +114,17 @@ fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
 /// Nor does it prevent the start, and it remains unchanged.
 fn a_file_that_others_may_have_written_is_not_believed(io: Io) {
     let (server, scratch, listener) = (Server::start(Honest), Scratch::new(), address());
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970")
+        .as_secs();
     let planted = format!(
         "{{\"network\":\"198.51.100.0/24\",\"since\":{now},\"until\":{},\"count\":1,\"reason\":\"planted\"}}\n",
         now + 9999
     );
     let mode = |path: &Path, mode| {
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).expect("it is there");
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .expect("it is there");
     };
     let file = |name: &str, rights| {
         let path = scratch.write(name, planted.as_bytes());
@@ -126,10 +133,20 @@ fn a_file_that_others_may_have_written_is_not_believed(io: Io) {
     };
     let (link, pipe, open) = (scratch.path("link"), scratch.path("pipe"), file("open", 0o666));
     std::os::unix::fs::symlink(file("far", 0o600), &link).expect("a writable directory");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
-        .expect("a FIFO");
-    let mut all =
-        vec![(link, "symbolic link"), (pipe, "a pipe"), (open, "others may write it"), (file("good", 0o600), "")];
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("a FIFO");
+    let mut all = vec![
+        (link, "symbolic link"),
+        (pipe, "a pipe"),
+        (open, "others may write it"),
+        (file("good", 0o600), ""),
+    ];
     if rustix::process::geteuid().is_root() {
         let foreign = file("foreign", 0o600);
         std::os::unix::fs::chown(&foreign, Some(65_534), None).expect("root may");
@@ -145,7 +162,9 @@ fn a_file_that_others_may_have_written_is_not_believed(io: Io) {
         if why.is_empty() {
             assert!(!weir.said().contains(refused), "{}", weir.said());
         } else {
-            eventually("it says why", || weir.said().contains(refused) && weir.said().contains(why));
+            eventually("it says why", || {
+                weir.said().contains(refused) && weir.said().contains(why)
+            });
         }
         offend(listener, "247.0.2.9");
         weir.stop();
@@ -175,7 +194,10 @@ fn who_does_not_stop_is_banned(io: Io) {
     assert!(matches!(last, Some(429) | None), "{last:?}");
     assert!(bad.end().reset && idle.end().reset, "both of his connections");
     let ban = &list(&weir)[0];
-    assert_eq!((&ban["network"], &ban["reason"], &ban["count"]), (&"247.0.2.7".into(), &"limit two".into(), &1.into()));
+    assert_eq!(
+        (&ban["network"], &ban["reason"], &ban["count"]),
+        (&"247.0.2.7".into(), &"limit two".into(), &1.into())
+    );
     assert!(is_banned(listener, "247.0.2.7"));
     assert_eq!(ask(&mut other), Some(200), "another client");
     let told = status(&weir);
@@ -189,10 +211,13 @@ fn who_does_not_stop_is_banned(io: Io) {
 
 fn a_ban_ends_and_the_next_one_is_longer(io: Io) {
     let (server, listener) = (Server::start(Honest), address());
-    let weir = Weir::start(io, 2, &behind(listener, "", &server, &STRICT.replace("1h\" via", "1s\" via")));
+    let weir =
+        Weir::start(io, 2, &behind(listener, "", &server, &STRICT.replace("1h\" via", "1s\" via")));
     // A connection ends in order after ten rejections, unless the ban is in force before that.
     let asks = || ask(&mut client(listener, "247.0.2.7"));
-    eventually("he is banned", || asks().is_none() || status(&weir)["bans"]["total"].as_u64() >= Some(1));
+    eventually("he is banned", || {
+        asks().is_none() || status(&weir)["bans"]["total"].as_u64() >= Some(1)
+    });
     // At the end of the ban one more request is enough for the next one: the use of the limit is
     // not forgotten so soon.
     eventually("it is over, and he is banned again", || {
@@ -206,8 +231,7 @@ fn a_ban_ends_and_the_next_one_is_longer(io: Io) {
 
 fn a_limit_that_bans_does_so_at_once(io: Io) {
     let (server, listener) = (Server::start(Honest), address());
-    let shield =
-        "limit \"once\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban after=1000000 for=\"1h\" via=\"user\"";
+    let shield = "limit \"once\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban after=1000000 for=\"1h\" via=\"user\"";
     let weir = Weir::start(io, 1, &behind(listener, "", &server, shield));
     let mut bad = client(listener, "4001:db8:1:2:3::4");
     assert_eq!([ask(&mut bad), ask(&mut bad)], [Some(200), None]);
@@ -220,7 +244,8 @@ fn a_limit_that_bans_does_so_at_once(io: Io) {
 
 fn who_is_allowed_is_never_banned(io: Io) {
     let (server, listener) = (Server::start(Honest), address());
-    let limit = "limit \"none\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban for=\"1h\" via=\"user\"";
+    let limit =
+        "limit \"none\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban for=\"1h\" via=\"user\"";
     let weir = Weir::start(io, 1, &behind(listener, "", &server, limit));
     offend(listener, "247.0.2.7");
     eventually("who is not allowed is banned", || networks(&weir) == ["247.0.2.7"]);
@@ -256,7 +281,10 @@ fn ban_and_see(io: Io) {
     assert_eq!(weir.answer(&["ban", "list"]), "no client is banned\n");
     let mut open = client(listener, "247.0.2.7");
     assert_eq!(ask(&mut open), Some(200));
-    assert_eq!(weir.answer(&["ban", "add", "247.0.2.0/24", "--for", "1h", "--reason", "scraping & more"]), "");
+    assert_eq!(
+        weir.answer(&["ban", "add", "247.0.2.0/24", "--for", "1h", "--reason", "scraping & more"]),
+        ""
+    );
     assert!(open.end().reset);
     eventually("he is banned", || is_banned(listener, "247.0.2.9"));
     assert_eq!(weir.answer(&["ban", "add", "4001:db8::1", "--for", "1h"]), "");
@@ -269,13 +297,19 @@ fn ban_and_see(io: Io) {
     assert!(weir.answer(&["ban", "list", "247.0.2.200"]).contains("247.0.2.0/24"));
     let why = weir.answer(&["ban", "why", "247.0.2.7"]);
     assert!(
-        why.starts_with("247.0.2.0/24 is banned for ") && why.contains(": scraping & more (ban 1 of it)\n"),
+        why.starts_with("247.0.2.0/24 is banned for ")
+            && why.contains(": scraping & more (ban 1 of it)\n"),
         "{why}"
     );
     eventually("the short one is over", || !is_banned(listener, "4001:db8::2"));
-    assert_eq!((networks(&weir), &status(&weir)["bans"]["in_force"]), (vec!["247.0.2.0/24".to_owned()], &1.into()));
+    assert_eq!(
+        (networks(&weir), &status(&weir)["bans"]["in_force"]),
+        (vec!["247.0.2.0/24".to_owned()], &1.into())
+    );
     // An address in it has no ban of its own.
-    assert!(refused(&weir, &["ban", "remove", "247.0.2.7"], 1).contains("no bans within 247.0.2.7"));
+    assert!(
+        refused(&weir, &["ban", "remove", "247.0.2.7"], 1).contains("no bans within 247.0.2.7")
+    );
     assert_eq!(weir.answer(&["ban", "remove", "247.0.2.0/24"]), "");
     eventually("he is let in again", || !is_banned(listener, "247.0.2.7"));
     let why = weir.answer(&["ban", "why", "247.0.2.7"]);
@@ -294,27 +328,44 @@ fn what_operators_may_not_says_why(io: Io) {
     let weir = Weir::start(
         io,
         1,
-        &behind(listener, "", &server, "allow \"10.0.0.0/8\"; limit \"a\" count=\"open\" max=9; ban via=\"user\""),
+        &behind(
+            listener,
+            "",
+            &server,
+            "allow \"10.0.0.0/8\"; limit \"a\" count=\"open\" max=9; ban via=\"user\"",
+        ),
     );
-    for (whom, why) in [("127.0.0.1", "loopback"), ("10.1.2.3", "in `allow` of `shield`"), ("8.0.0.0/6", "in `allow`")]
-    {
+    for (whom, why) in [
+        ("127.0.0.1", "loopback"),
+        ("10.1.2.3", "in `allow` of `shield`"),
+        ("8.0.0.0/6", "in `allow`"),
+    ] {
         let said = refused(&weir, &["ban", "add", whom, "--for", "1h"], 1);
         assert!(said.contains(why) && said.contains("--force"), "{whom}: {said}");
     }
-    for wrong in
-        [&["247.0.2.0/0", "--for", "1h"][..], &["host", "--for", "1h"], &["247.0.2.1", "--for", "1"], &["247.0.2.1"]]
-    {
+    for wrong in [
+        &["247.0.2.0/0", "--for", "1h"][..],
+        &["host", "--for", "1h"],
+        &["247.0.2.1", "--for", "1"],
+        &["247.0.2.1"],
+    ] {
         let arguments = [&["ban", "add"], wrong].concat();
         refused(&weir, &arguments, 2);
     }
     let ssh = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(arguments).env("WEIR_ADMIN", weir.admin()).env("SSH_CONNECTION", "247.0.2.7 50000 247.0.2.1 22");
+        command
+            .args(arguments)
+            .env("WEIR_ADMIN", weir.admin())
+            .env("SSH_CONNECTION", "247.0.2.7 50000 247.0.2.1 22");
         command.stdin(Stdio::null()).output().expect("weir starts")
     };
     let output = ssh(&["ban", "add", "247.0.2.0/24", "--for", "1h"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("that is the other end of this ssh session; --force"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("that is the other end of this ssh session; --force")
+    );
     assert_eq!(networks(&weir), [""; 0]);
     assert!(ssh(&["ban", "add", "247.0.2.0/24", "--for", "1h", "--force"]).status.success());
     weir.answer(&["ban", "add", "10.1.2.3", "--for", "1h", "--force"]);
@@ -340,7 +391,12 @@ fn whom_a_proxy_speaks_for_gets_403(io: Io) {
     let weir = Weir::start(io, 1, &rest);
     let mut proxy = Client::connect(weir.address);
     let mut ask = |who: &str| {
-        proxy.request("GET", &format!("/?n={}", nonce()), &format!("X-Forwarded-For: {who}\r\n"), b"");
+        proxy.request(
+            "GET",
+            &format!("/?n={}", nonce()),
+            &format!("X-Forwarded-For: {who}\r\n"),
+            b"",
+        );
         proxy.reply().status
     };
     assert_eq!((ask("247.0.2.7"), ask("247.0.2.7")), (200, 429));
@@ -357,8 +413,11 @@ fn nobody_shakes_hands_with_the_banned(io: Io) {
     let (server, listener, scratch) = (Server::start(Honest), address(), Scratch::new());
     let files = certificate(&scratch, "ec", &["a"], 30);
     let options = format!("tls {{ {} }}", files.row().trim_end());
-    let weir =
-        Weir::start(io, 1, &behind(listener, &options, &server, "limit \"a\" count=\"open\" max=9; ban via=\"user\""));
+    let weir = Weir::start(
+        io,
+        1,
+        &behind(listener, &options, &server, "limit \"a\" count=\"open\" max=9; ban via=\"user\""),
+    );
     let mut open = Client::connect(bridge_behind(listener, header("247.0.2.7")));
     assert_eq!(ask(&mut open), Some(200));
     weir.answer(&["ban", "add", "247.0.2.7", "--for", "1h"]);
@@ -398,7 +457,10 @@ fn a_restart_keeps_them(io: Io) {
     text.push_str("{\"network\": \"247.0.2.9\", \"since\n");
     std::fs::write(&path, text).expect("it can be written");
     let weir = Weir::start(io, 1, &rest);
-    assert!(is_banned(listener, "247.0.2.7") && is_banned(listener, "4001:db8::77"), "from the first connection on");
+    assert!(
+        is_banned(listener, "247.0.2.7") && is_banned(listener, "4001:db8::77"),
+        "from the first connection on"
+    );
     assert!(!is_banned(listener, "247.0.2.9"));
     let without_time = |mut list: Vec<Value>| {
         list.iter_mut().for_each(|ban| ban["left_seconds"] = Value::Null);
@@ -423,7 +485,11 @@ fn reloads_and_upgrades_keep_them(io: Io) {
     weir.answer(&["reload"]);
     assert!(is_banned(listener, "247.0.2.7") && networks(&weir) == ["247.0.2.7"]);
     weir.upgrade();
-    assert!(is_banned(listener, "247.0.2.7") && networks(&weir) == ["247.0.2.7"], "{}", weir.said());
+    assert!(
+        is_banned(listener, "247.0.2.7") && networks(&weir) == ["247.0.2.7"],
+        "{}",
+        weir.said()
+    );
     weir.answer(&["ban", "remove", "247.0.2.7"]);
     eventually("the new one decides", || !is_banned(listener, "247.0.2.7"));
     weir.stop();

@@ -12,7 +12,8 @@ use rustix::net::sockopt::{set_ip_freebind, socket_error};
 use socket2::{Domain, Socket, Type};
 
 use crate::kit::{
-    Client, Honest, Io, Server, Weir, app, eventually, free_port, in_own_network, on_both_drivers, request, run, status,
+    Client, Honest, Io, Server, Weir, app, eventually, free_port, in_own_network, on_both_drivers,
+    request, run, status,
 };
 
 on_both_drivers!(packets_of_the_banned_are_dropped, without_the_right_weir_does_it);
@@ -65,7 +66,9 @@ pub(crate) fn lets_in(weir: &Weir, knock: impl FnOnce() -> Socket) -> bool {
     let (before, socket) = (dropped(weir), knock());
     let mut is_let_in = None;
     eventually("it is let in or dropped", || {
-        let is_over = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&Default::default())).expect("poll") > 0;
+        let is_over = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&Default::default()))
+            .expect("poll")
+            > 0;
         if is_over {
             is_let_in = Some(socket_error(&socket).expect("a socket option").is_ok());
         } else if dropped(weir) > before {
@@ -83,7 +86,9 @@ fn tables() -> Option<String> {
 }
 
 pub(crate) fn knows(weir: &Weir, bans: u64) {
-    eventually("the kernel knows them", || status(weir)["bans"]["in_kernel"].as_u64() == Some(bans));
+    eventually("the kernel knows them", || {
+        status(weir)["bans"]["in_kernel"].as_u64() == Some(bans)
+    });
 }
 
 fn packets_of_the_banned_are_dropped(io: Io) {
@@ -91,11 +96,16 @@ fn packets_of_the_banned_are_dropped(io: Io) {
         let server = Server::start(Honest);
         let at = |host: &str| SocketAddr::new(address(host), free_port());
         let (four, six, later) = (at("198.18.0.1"), at("fd00:1::1"), at("198.18.0.1"));
-        let other = TcpListener::bind("198.18.0.1:0").expect("a free port").local_addr().expect("it is bound");
+        let other = TcpListener::bind("198.18.0.1:0")
+            .expect("a free port")
+            .local_addr()
+            .expect("it is bound");
         let _other = TcpListener::bind(other).expect("the same port");
         let rest = format!("listen \"{four}\"\nlisten \"{six}\"\n{}", app(&server, 1, ""));
         let weir = Weir::start(io, 1, &rest);
-        eventually("it listens", || is_let_in(&weir, "198.18.1.5", four) && is_let_in(&weir, "fd00:2::5", six));
+        eventually("it listens", || {
+            is_let_in(&weir, "198.18.1.5", four) && is_let_in(&weir, "fd00:2::5", six)
+        });
         assert!(!weir.said().contains("nftables"), "nobody is banned: {}", weir.said());
         let mut open = Client::connect_from(address("198.18.1.5"), four);
         request(&mut open);
@@ -127,7 +137,9 @@ fn packets_of_the_banned_are_dropped(io: Io) {
             "listen \"{later}\"\n{rest}shield {{ allow \"198.18.1.64/30\"; limit \"o\" count=\"open\" max=1000; }}\n"
         ));
         assert_eq!(weir.answer(&["reload"]), "");
-        eventually("the network with him in it is not banned", || status(&weir)["bans"]["in_kernel"] == 2);
+        eventually("the network with him in it is not banned", || {
+            status(&weir)["bans"]["in_kernel"] == 2
+        });
         assert!(!is_let_in(&weir, "198.18.1.5", later) && is_let_in(&weir, "198.18.1.64", later));
         weir.answer(&["ban", "remove", "198.18.1.5"]);
         knows(&weir, 1);
@@ -136,7 +148,11 @@ fn packets_of_the_banned_are_dropped(io: Io) {
         eventually("it ends by itself", || is_let_in(&weir, "198.18.1.5", four));
         // The program that takes over has a separate table.
         weir.upgrade();
-        assert_eq!(weir.answer(&["ban", "list"]), "no client is banned\n", "nothing is kept without a file");
+        assert_eq!(
+            weir.answer(&["ban", "list"]),
+            "no client is banned\n",
+            "nothing is kept without a file"
+        );
         eventually("the old one's table is gone", || is_let_in(&weir, "fd00:2::5", six));
         weir.answer(&["ban", "add", "198.18.1.5", "--for", "1h"]);
         knows(&weir, 1);
@@ -154,15 +170,24 @@ fn without_the_right_weir_does_it(io: Io) {
         let server = Server::start(Honest);
         let four = SocketAddr::new(address("198.18.0.1"), free_port());
         let mut command = Command::new("setpriv");
-        command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_weir")]);
-        let weir = Weir::start_by(io, 1, &format!("listen \"{four}\"\n{}", app(&server, 1, "")), command);
+        command.args([
+            "--bounding-set=-net_admin",
+            "--inh-caps=-net_admin",
+            env!("CARGO_BIN_EXE_weir"),
+        ]);
+        let weir =
+            Weir::start_by(io, 1, &format!("listen \"{four}\"\n{}", app(&server, 1, "")), command);
         eventually("it listens", || is_let_in(&weir, "198.18.1.6", four));
         weir.answer(&["ban", "add", "198.18.1.5", "--for", "1h"]);
         weir.answer(&["ban", "add", "198.18.1.4", "--for", "1h"]);
         let why = "weir has no CAP_NET_ADMIN";
         eventually("it is told", || weir.said().contains(why));
         let told = status(&weir)["bans"].clone();
-        assert_eq!((&told["in_kernel"], &told["kernel_problem"]), (&serde_json::Value::Null, &why.into()), "{told}");
+        assert_eq!(
+            (&told["in_kernel"], &told["kernel_problem"]),
+            (&serde_json::Value::Null, &why.into()),
+            "{told}"
+        );
         for from in ["198.18.1.5", "198.18.1.4"] {
             let mut banned = Client::connect_from(address(from), four);
             assert!(banned.end().reset, "{from}");

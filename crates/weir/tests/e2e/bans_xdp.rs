@@ -11,8 +11,8 @@ use socket2::Socket;
 
 use crate::bans_kernel::{address, knock, knows, lets_in};
 use crate::kit::{
-    Honest, Io, Neighbour, Server, Weir, app, eventually, free_port, in_own_network_as_root, ip, on_both_drivers, run,
-    status,
+    Honest, Io, Neighbour, Server, Weir, app, eventually, free_port, in_own_network_as_root, ip,
+    on_both_drivers, run, status,
 };
 
 on_both_drivers!(drivers_drop_packets_of_the_banned, nftables_steps_in);
@@ -61,7 +61,9 @@ fn has_program() -> bool {
 }
 
 fn ban(more: &str) -> String {
-    format!("shield {{ limit \"o\" count=\"open\" max=1000; ban via=\"xdp\" interface=\"near\" {more}; }}\n")
+    format!(
+        "shield {{ limit \"o\" count=\"open\" max=1000; ban via=\"xdp\" interface=\"near\" {more}; }}\n"
+    )
 }
 
 fn drivers_drop_packets_of_the_banned(io: Io) {
@@ -103,8 +105,13 @@ fn drivers_drop_packets_of_the_banned(io: Io) {
             ban("").replace("limit", "allow \"198.18.1.64/30\"; limit")
         ));
         assert_eq!(weir.answer(&["reload"]), "");
-        eventually("the network with him in it is not banned", || status(&weir)["bans"]["in_kernel"] == 2);
-        assert!(!outside.lets_in(&weir, "198.18.1.5", later) && outside.lets_in(&weir, "198.18.1.64", later));
+        eventually("the network with him in it is not banned", || {
+            status(&weir)["bans"]["in_kernel"] == 2
+        });
+        assert!(
+            !outside.lets_in(&weir, "198.18.1.5", later)
+                && outside.lets_in(&weir, "198.18.1.64", later)
+        );
         weir.answer(&["ban", "remove", "198.18.1.5"]);
         knows(&weir, 1);
         assert!(outside.lets_in(&weir, "198.18.1.5", four));
@@ -116,11 +123,15 @@ fn drivers_drop_packets_of_the_banned(io: Io) {
         // A configuration for nftables gets it.
         weir.rewrite(&rest);
         assert_eq!(weir.answer(&["reload"]), "");
-        eventually("it is a table", || status(&weir)["bans"]["kernel_tier"] == "nftables" && !has_program());
+        eventually("it is a table", || {
+            status(&weir)["bans"]["kernel_tier"] == "nftables" && !has_program()
+        });
         assert!(!outside.lets_in(&weir, "fd00:2::7", six));
         weir.rewrite(&format!("{rest}{}", ban("")));
         assert_eq!(weir.answer(&["reload"]), "");
-        eventually("it is a program again", || status(&weir)["bans"]["kernel_tier"] == "xdp" && has_program());
+        eventually("it is a program again", || {
+            status(&weir)["bans"]["kernel_tier"] == "xdp" && has_program()
+        });
         knows(&weir, 1);
         assert!(!outside.lets_in(&weir, "fd00:2::7", six));
         weir.signal("KILL");
@@ -135,16 +146,23 @@ fn nftables_steps_in(io: Io) {
         let (server, outside) = (Server::start(Honest), Outside::new());
         let at = || SocketAddr::new(address("198.18.0.1"), free_port());
         let weirs = [at(), at()].map(|at| {
-            let weir = Weir::start(io, 1, &format!("listen \"{at}\"\n{}{}", app(&server, 1, ""), ban("")));
+            let weir =
+                Weir::start(io, 1, &format!("listen \"{at}\"\n{}{}", app(&server, 1, ""), ban("")));
             eventually("it listens", || outside.lets_in(&weir, "198.18.1.6", at));
-            eventually("the kernel drops packets", || !status(&weir)["bans"]["kernel_tier"].is_null());
+            eventually("the kernel drops packets", || {
+                !status(&weir)["bans"]["kernel_tier"].is_null()
+            });
             (weir, at)
         });
         let [(first, _), (second, second_at)] = &weirs;
         assert_eq!(status(first)["bans"]["kernel_tier"], "xdp");
         let told = status(second)["bans"].clone();
         let why = "XDP: near has an XDP program of somebody else (`ip link show near`)";
-        assert_eq!((&told["kernel_tier"], &told["kernel_problem"]), (&"nftables".into(), &why.into()), "{told}");
+        assert_eq!(
+            (&told["kernel_tier"], &told["kernel_problem"]),
+            (&"nftables".into(), &why.into()),
+            "{told}"
+        );
         assert!(second.said().contains(&format!("of nftables ({why})")), "{}", second.said());
         second.answer(&["ban", "add", "198.18.1.5", "--for", "1h"]);
         knows(second, 1);
@@ -159,7 +177,9 @@ fn nftables_steps_in(io: Io) {
         // The program that takes over waits for the place.
         second.upgrade();
         second.answer(&["ban", "add", "198.18.1.5", "--for", "1h"]);
-        eventually("it has the place", || status(second)["bans"]["kernel_tier"] == "xdp" && has_program());
+        eventually("it has the place", || {
+            status(second)["bans"]["kernel_tier"] == "xdp" && has_program()
+        });
         knows(second, 1);
         assert!(!outside.lets_in(second, "198.18.1.5", *second_at));
         // Cards come and go.

@@ -9,12 +9,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
 
-use crate::kit::http2::{DATA, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame, header_block};
+use crate::kit::http2::{
+    DATA, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame, header_block,
+};
 use crate::kit::tls::certificate;
 use crate::kit::tls_servers::{Front, serving};
 use crate::kit::{
-    Behaviour, Gone, Io, Link, Nginx, Scratch, Server, Weir, app, bounded, eventually, finish, free_port,
-    on_both_drivers, pattern,
+    Behaviour, Gone, Io, Link, Nginx, Scratch, Server, Weir, app, bounded, eventually, finish,
+    free_port, on_both_drivers, pattern,
 };
 use serde_json::{Value, json};
 use weir_check::{Body, Request};
@@ -42,7 +44,8 @@ fn bomb(io: Io, words: &[&str]) -> Output {
 /// Returns its total counts.
 fn total(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
-    let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let summary: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     summary["total"].clone()
 }
 
@@ -85,8 +88,14 @@ fn every_request_is_answered_once(io: Io) {
     let mut asked = 0;
     for (url, more) in [
         (format!("http://{plain}/a?id={{serial}}"), vec!["--streams", "10"]),
-        (format!("https://{sealed}/a?id={{serial}}"), vec!["--streams", "10", "--cacert", &trusted]),
-        (format!("https://{sealed}/missing"), vec!["--cacert", &trusted, "--preset", "browser", "-X", "HEAD"]),
+        (
+            format!("https://{sealed}/a?id={{serial}}"),
+            vec!["--streams", "10", "--cacert", &trusted],
+        ),
+        (
+            format!("https://{sealed}/missing"),
+            vec!["--cacert", &trusted, "--preset", "browser", "-X", "HEAD"],
+        ),
     ] {
         let words = ["-c", "3", "-n", "600", "-t", "2", "--json", "--same-body", &url];
         let told = bomb(io, &[&words[..], &more].concat());
@@ -105,13 +114,15 @@ fn every_request_is_answered_once(io: Io) {
     }
     weir.stop();
     let log = server.finish();
-    let targets: std::collections::BTreeSet<&str> = log.requests.iter().map(|(_, one)| one.target.as_str()).collect();
+    let targets: std::collections::BTreeSet<&str> =
+        log.requests.iter().map(|(_, one)| one.target.as_str()).collect();
     assert_eq!(
         (log.requests.len(), targets.len()),
         (1800, 601),
         "each of the first two has a number of its own for each request"
     );
-    let browser = log.requests.iter().find(|(_, one)| one.target == "/missing").expect("it was asked");
+    let browser =
+        log.requests.iter().find(|(_, one)| one.target == "/missing").expect("it was asked");
     assert!(browser.1.fields.first("cookie").is_some_and(|cookie| cookie.len() > 1400));
 }
 
@@ -126,11 +137,19 @@ fn bodies_go_both_ways(io: Io) {
     assert_eq!(sent["requests"], json!({ "answered": 100 }), "{sent}");
     assert!(sent["bytes_out"].as_u64().is_some_and(|bytes| bytes > 20_000_000), "{sent}");
     let got = total(&bomb(io, &[&words[..], &[&*format!("{url}/large")]].concat()));
-    assert_eq!((&got["requests"], &got["statuses"]), (&json!({ "answered": 100 }), &json!({ "200": 100 })), "{got}");
+    assert_eq!(
+        (&got["requests"], &got["statuses"]),
+        (&json!({ "answered": 100 }), &json!({ "200": 100 })),
+        "{got}"
+    );
     assert!(got["bytes_in"].as_u64().is_some_and(|bytes| bytes > 30_000_000), "{got}");
     weir.stop();
     let log = server.finish();
-    let whole = log.requests.iter().filter(|(_, one)| one.method == "POST" && one.body.length == 200_000).count();
+    let whole = log
+        .requests
+        .iter()
+        .filter(|(_, one)| one.method == "POST" && one.body.length == 200_000)
+        .count();
     assert_eq!(whole, 100);
 }
 
@@ -141,7 +160,11 @@ fn requests_are_due_by_the_clock_and_connections_end_as_told(io: Io) {
     let words = ["-c", "2", "--streams", "4", "-n", "200", "--json", &url];
     let paced = total(&bomb(io, &[&words[..], &["-R", "2000"]].concat()));
     assert_eq!(paced["requests"], json!({ "answered": 200 }), "{paced}");
-    assert_eq!((&paced["corrected"]["count"], &paced["due_per_second"]), (&200.into(), &Value::Null), "{paced}");
+    assert_eq!(
+        (&paced["corrected"]["count"], &paced["due_per_second"]),
+        (&200.into(), &Value::Null),
+        "{paced}"
+    );
     let often = total(&bomb(io, &[&words[..], &["--close-every", "5"]].concat()));
     assert_eq!(often["requests"], json!({ "answered": 200 }), "{often}");
     let made = often["connections"]["established"].as_u64().expect("a number");
@@ -163,7 +186,10 @@ fn an_nginx_that_leaves_is_left(io: Io) {
     for url in [format!("http://{plain}/small"), format!("https://{sealed}/large")] {
         let tls: &[&str] = if url.starts_with("https") { &["--insecure"] } else { &[] };
         // One stream at a time: none is under way when the server leaves.
-        let one = total(&bomb(io, &[&["-c", "2", "-n", "400", "--json", "--same-body", &url], tls].concat()));
+        let one = total(&bomb(
+            io,
+            &[&["-c", "2", "-n", "400", "--json", "--same-body", &url], tls].concat(),
+        ));
         assert_eq!(one["requests"], json!({ "answered": 400 }), "{one}");
         assert_eq!(one["goaways"], json!({ "no-error": 8 }), "{one}");
         assert!(one["ends"]["announced"].as_u64().is_some_and(|ends| ends >= 7), "{one}");
@@ -199,7 +225,8 @@ fn serve_by_hand(far: &mut TcpStream, answer: &impl Fn(usize, u32) -> Vec<u8>) {
     let mut preface = [0; 24];
     far.read_exact(&mut preface).expect("the preface");
     assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    far.write_all(&[frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, 1, 0, &[])].concat()).expect("it reads");
+    far.write_all(&[frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, 1, 0, &[])].concat())
+        .expect("it reads");
     let (mut head, mut requests) = ([0; 9], 0);
     while far.read_exact(&mut head).is_ok() {
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -215,7 +242,12 @@ fn serve_by_hand(far: &mut TcpStream, answer: &impl Fn(usize, u32) -> Vec<u8>) {
 }
 
 fn ok(stream: u32, length: usize, flags: u8) -> Vec<u8> {
-    frame(HEADERS, 4 | flags, stream, &header_block(&[(":status", "200"), ("content-length", &length.to_string())]))
+    frame(
+        HEADERS,
+        4 | flags,
+        stream,
+        &header_block(&[(":status", "200"), ("content-length", &length.to_string())]),
+    )
 }
 
 fn resets_and_goaways_are_told_by_word(io: Io) {
@@ -224,8 +256,12 @@ fn resets_and_goaways_are_told_by_word(io: Io) {
     let (address, server) = by_hand(2, |nth, stream| match nth {
         0 => frame(RST_STREAM, 0, stream, &7u32.to_be_bytes()),
         1 => frame(RST_STREAM, 0, stream, &11u32.to_be_bytes()),
-        2 => [ok(stream, 5, 0), frame(DATA, 0, stream, b"abc"), frame(RST_STREAM, 0, stream, &2u32.to_be_bytes())]
-            .concat(),
+        2 => [
+            ok(stream, 5, 0),
+            frame(DATA, 0, stream, b"abc"),
+            frame(RST_STREAM, 0, stream, &2u32.to_be_bytes()),
+        ]
+        .concat(),
         3 => [ok(stream, 5, 0), frame(DATA, END_STREAM, stream, b"abc")].concat(),
         4 => [ok(stream, 3, 0), frame(DATA, END_STREAM, stream, b"abc")].concat(),
         _ => frame(GOAWAY, 0, 0, &[&(stream - 2).to_be_bytes()[..], &11u32.to_be_bytes()].concat()),
@@ -233,17 +269,24 @@ fn resets_and_goaways_are_told_by_word(io: Io) {
     let url = format!("http://{address}/");
     let told = bomb(io, &["-c", "1", "-n", "12", "--json", &url]);
     let total = total(&told);
-    let requests = json!({ "answered": 2, "not_http": 2, "reset": 4, "truncated": 2, "not_taken": 2 });
+    let requests =
+        json!({ "answered": 2, "not_http": 2, "reset": 4, "truncated": 2, "not_taken": 2 });
     assert_eq!(total["requests"], requests, "{total}");
-    assert_eq!(total["resets"], json!({ "refused-stream": 2, "enhance-your-calm": 2, "internal-error": 2 }), "{total}");
+    assert_eq!(
+        total["resets"],
+        json!({ "refused-stream": 2, "enhance-your-calm": 2, "internal-error": 2 }),
+        "{total}"
+    );
     assert_eq!(total["goaways"], json!({ "enhance-your-calm": 2 }), "{total}");
     assert_eq!(total["connections"]["established"], 2, "{total}");
     server.join().expect("it saw what it had to see");
-    let (address, server) = by_hand(1, |_, stream| frame(RST_STREAM, 0, stream, &11u32.to_be_bytes()));
+    let (address, server) =
+        by_hand(1, |_, stream| frame(RST_STREAM, 0, stream, &11u32.to_be_bytes()));
     let told = bomb(io, &["-c", "1", "-n", "3", &format!("http://{address}/")]);
     let shown = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(
-        shown.contains("3 reset without a response") && shown.contains("resets       3 enhance-your-calm"),
+        shown.contains("3 reset without a response")
+            && shown.contains("resets       3 enhance-your-calm"),
         "{shown}"
     );
     server.join().expect("it saw what it had to see");
@@ -251,9 +294,13 @@ fn resets_and_goaways_are_told_by_word(io: Io) {
 
 fn what_is_late_is_given_up_and_the_connection_goes_on(io: Io) {
     // Every second request has no response.
-    let (address, server) = by_hand(1, |nth, stream| if nth % 2 == 0 { ok(stream, 0, END_STREAM) } else { Vec::new() });
+    let (address, server) =
+        by_hand(1, |nth, stream| if nth % 2 == 0 { ok(stream, 0, END_STREAM) } else { Vec::new() });
     let url = format!("http://{address}/");
-    let total = total(&bomb(io, &["-c", "1", "--streams", "2", "-n", "10", "--timeout", "50ms", "--json", &url]));
+    let total = total(&bomb(
+        io,
+        &["-c", "1", "--streams", "2", "-n", "10", "--timeout", "50ms", "--json", &url],
+    ));
     assert_eq!(total["requests"], json!({ "answered": 5, "timed_out": 5 }), "{total}");
     assert_eq!(total["connections"], json!({ "established": 1 }), "{total}");
     server.join().expect("it saw what it had to see");
@@ -265,7 +312,11 @@ fn servers_without_http_2_are_told(io: Io) {
     let (plain, sealed) = (free(), free());
     let both = "protocols \"http/1.1\"";
     let tls = format!("listen \"{sealed}\" {{ {both}; tls {{\n{} }} }}\n", files.row());
-    let weir = Weir::start(io, 1, &format!("listen \"{plain}\" {{ {both} }}\n{tls}{}", app(&server, 1, "")));
+    let weir = Weir::start(
+        io,
+        1,
+        &format!("listen \"{plain}\" {{ {both} }}\n{tls}{}", app(&server, 1, "")),
+    );
     let ask = |url: &str| {
         let tls: &[&str] = if url.starts_with("https") { &["-k"] } else { &[] };
         bomb(io, &[&["-c", "1", "-n", "3", "--json", url], tls].concat())
@@ -285,7 +336,11 @@ fn servers_without_http_2_are_told(io: Io) {
     let ignored = ask(&format!("https://{}/", front.address));
     assert_eq!(ignored.status.code(), Some(1));
     let ignored = total(&ignored);
-    assert_eq!((&ignored["connections"], &ignored["requests"]), (&json!({ "no_http2": 3 }), &json!({})), "{ignored}");
+    assert_eq!(
+        (&ignored["connections"], &ignored["requests"]),
+        (&json!({ "no_http2": 3 }), &json!({})),
+        "{ignored}"
+    );
     weir.stop();
     drop(front);
     server.kill();
@@ -295,8 +350,10 @@ fn who_stalls_is_no_burden_to_the_others(io: Io) {
     let (server, address) = (Server::start(Bodies), free());
     let weir = Weir::start(io, 2, &format!("{}{}", h2c(address), app(&server, 4, "")));
     let url = format!("http://{address}/");
-    let classes =
-        ["stalled: behave=stalled, connections=5, streams=20, path=/large", "honest: connections=4, streams=5"];
+    let classes = [
+        "stalled: behave=stalled, connections=5, streams=20, path=/large",
+        "honest: connections=4, streams=5",
+    ];
     let words = ["-d", "1s", "--json", &url, "--class", classes[0], "--class", classes[1]];
     let told = bomb(io, &words);
     let summary: Value = serde_json::from_slice(&told.stdout).expect("JSON");
@@ -327,7 +384,10 @@ fn what_means_nothing_is_refused_with_the_way_out() {
         (vec!["--http2", "--class", "a: pipeline=2", &plain], "with --http2 use streams"),
         (vec!["--class", "a: streams=2", &plain], "add --http2"),
         (vec!["--class", "a: behave=stalled", &plain], "add --http2"),
-        (vec!["--http2", "--class", "a: behave=stalled", "-n", "3", &plain], "needs a duration (-d)"),
+        (
+            vec!["--http2", "--class", "a: behave=stalled", "-n", "3", &plain],
+            "needs a duration (-d)",
+        ),
     ] {
         let told = finish(Command::new(env!("CARGO_BIN_EXE_weir")).arg("bomb").args(&words));
         let said = String::from_utf8_lossy(&told.stderr);

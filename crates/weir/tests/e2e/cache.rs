@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use crate::kit::{
-    Behaviour, Client, Gone, Io, Link, Scratch, Server, Weir, eventually, free_port, on_both_drivers, pattern, run,
+    Behaviour, Client, Gone, Io, Link, Scratch, Server, Weir, eventually, free_port,
+    on_both_drivers, pattern, run,
 };
 use weir_check::Request;
 
@@ -125,7 +126,10 @@ fn programs_read_it(io: Io) {
     let versions = ["--http2-prior-knowledge", "--http1.1", "--http1.0"];
     for (round, version) in versions.iter().chain(&versions).enumerate() {
         let curl = |more: &[&str]| {
-            run("curl", &[&["-sS", "--noproxy", "*", version, "-H", "Host: a", "-o", to], more].concat())
+            run(
+                "curl",
+                &[&["-sS", "--noproxy", "*", version, "-H", "Host: a", "-o", to], more].concat(),
+            )
         };
         let output = curl(&["-w", "%{http_code} %header{age}", &url]);
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -163,7 +167,8 @@ fn who_changes_reads_what_he_wrote(io: Io) {
 
 fn slow_readers_hold_nobody_up(io: Io) {
     let server = Server::start(Origin);
-    let text = text(&server).replace("\"; }\nroute", "\" connections-min=1 connections=1 connections-max=1; }\nroute");
+    let text = text(&server)
+        .replace("\"; }\nroute", "\" connections-min=1 connections=1 connections-max=1; }\nroute");
     let weir = Weir::start(io, 2, &text);
     let mut slow: Vec<Client> = (0..4).map(|_| Client::connect(weir.address)).collect();
     for client in &mut slow {
@@ -213,6 +218,8 @@ fn stale_while_its_server_is_gone(io: Io) {
 fn it_can_be_checked() {
     let scratch = Scratch::new();
     let file = scratch.write("weir.kdl", b"listen \"127.0.0.1:1\"\ncache { size \"1GiB\"; }\nupstream \"a\" { server \"127.0.0.1:2\"; }\nroute { proxy \"a\"; cache; }\n");
-    let output = crate::kit::finish(Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-c"]).arg(&file));
+    let output = crate::kit::finish(
+        Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-c"]).arg(&file),
+    );
     assert!(output.status.success(), "{output:?}");
 }

@@ -29,11 +29,14 @@ const FRESH: &str = "Cache-Control: max-age=3600\r\n";
 /// Starts a server that responds with these lines, and with the content that this makes of the
 /// request.
 fn answers(lines: &'static str, content: fn(&Request) -> String) -> Server {
-    Server::start(move |link: &mut Link, request: &Request| link.answer(&reply(200, lines, &content(request))))
+    Server::start(move |link: &mut Link, request: &Request| {
+        link.answer(&reply(200, lines, &content(request)))
+    })
 }
 
 fn reply(status: u16, lines: &str, content: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status} X\r\n{lines}Content-Length: {}\r\n\r\n{content}", content.len()).into_bytes()
+    format!("HTTP/1.1 {status} X\r\n{lines}Content-Length: {}\r\n\r\n{content}", content.len())
+        .into_bytes()
 }
 
 fn target(request: &Request) -> String {
@@ -42,7 +45,11 @@ fn target(request: &Request) -> String {
 
 /// Starts a weir with a cache in front of it.
 fn caching(io: Io, server: &Server, cache: &str) -> Weir {
-    Weir::start(io, 2, &app(server, 2, "").replace("{ proxy \"app\" }", &format!("{{ proxy \"app\"; {cache} }}")))
+    Weir::start(
+        io,
+        2,
+        &app(server, 2, "").replace("{ proxy \"app\" }", &format!("{{ proxy \"app\"; {cache} }}")),
+    )
 }
 
 /// Returns status and content of the response to a GET with these fields, on a separate connection.
@@ -55,7 +62,8 @@ fn get(weir: &Weir, target: &str, fields: &str) -> (u16, String) {
 
 /// Returns the number of stored responses.
 fn stored(weir: &Weir) -> u64 {
-    let told: serde_json::Value = serde_json::from_str(&weir.answer(&["cache", "stats", "--json"])).expect("JSON");
+    let told: serde_json::Value =
+        serde_json::from_str(&weir.answer(&["cache", "stats", "--json"])).expect("JSON");
     told["answers"].as_u64().expect("a count")
 }
 
@@ -67,7 +75,11 @@ fn await_stored(weir: &Weir, count: u64) {
 fn i1_forwarding_fields_of_strangers(io: Io) {
     let server = answers(FRESH, |request| format!("{:?}", request.fields.all("x-forwarded-host")));
     let weir = caching(io, &server, "cache;");
-    let asked = get(&weir, "/", "X-Forwarded-Host: evil\r\nForwarded: host=evil\r\nX-Forwarded-Scheme: evil\r\n");
+    let asked = get(
+        &weir,
+        "/",
+        "X-Forwarded-Host: evil\r\nForwarded: host=evil\r\nX-Forwarded-Scheme: evil\r\n",
+    );
     assert!(asked.0 == 200 && !asked.1.contains("evil"), "{asked:?}");
     await_stored(&weir, 1);
     assert_eq!(get(&weir, "/", ""), asked, "the same answer, and nothing of what was said");
@@ -105,7 +117,9 @@ fn i3_a_page_that_looks_like_a_file(io: Io) {
 
 fn i4_fields_that_shape_an_answer(io: Io) {
     let shaping = ["range", "if-none-match", "if-modified-since", "if-range", "te", "expect"];
-    let server = answers(FRESH, |request| format!("{} {:?}", request.target, request.fields.first("accept-encoding")));
+    let server = answers(FRESH, |request| {
+        format!("{} {:?}", request.target, request.fields.first("accept-encoding"))
+    });
     let weir = caching(io, &server, "cache;");
     let fields = "If-None-Match: \"x\"\r\nIf-Modified-Since: Fri, 27 Nov 2026 00:00:00 GMT\r\nAccept-Encoding: x;q=0, gzip;q=0.3\r\n";
     let asked = get(&weir, "/", fields);
@@ -113,12 +127,18 @@ fn i4_fields_that_shape_an_answer(io: Io) {
     assert_eq!(get(&weir, "/", ""), asked);
     let log = server.log();
     let named = |request: &Request| shaping.iter().any(|name| request.fields.first(name).is_some());
-    assert!(log.requests.len() == 1 && !log.requests.iter().any(|(_, request)| named(request)), "{:?}", log.requests);
+    assert!(
+        log.requests.len() == 1 && !log.requests.iter().any(|(_, request)| named(request)),
+        "{:?}",
+        log.requests
+    );
 }
 
 fn i5_connection_lists_what_caches_go_by(io: Io) {
-    let server =
-        answers("Connection: Cache-Control, Vary, Set-Cookie\r\nCache-Control: private\r\nVary: Cookie\r\n", target);
+    let server = answers(
+        "Connection: Cache-Control, Vary, Set-Cookie\r\nCache-Control: private\r\nVary: Cookie\r\n",
+        target,
+    );
     let weir = caching(io, &server, "cache { ttl \"1h\"; }");
     get(&weir, "/", "Cookie: ann\r\n");
     get(&weir, "/", "");
@@ -153,8 +173,9 @@ fn i7_two_hosts_in_a_request(io: Io) {
 }
 
 fn i8_a_get_with_a_body(io: Io) {
-    let server =
-        answers(FRESH, |request| format!("{} {}", request.target, String::from_utf8_lossy(&request.body.bytes)));
+    let server = answers(FRESH, |request| {
+        format!("{} {}", request.target, String::from_utf8_lossy(&request.body.bytes))
+    });
     let weir = caching(io, &server, "cache;");
     let mut client = Client::connect(weir.address);
     client.request("GET", "/", "", b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -168,10 +189,11 @@ fn i8_a_get_with_a_body(io: Io) {
 }
 
 fn i9_not_modified_unasked(io: Io) {
-    let server = Server::start(|link: &mut Link, request: &Request| match request.target.as_str() {
-        "/unasked" => link.answer(b"HTTP/1.1 304 X\r\nETag: \"x\"\r\n\r\n"),
-        _ => link.answer(&reply(200, FRESH, "fine")),
-    });
+    let server =
+        Server::start(|link: &mut Link, request: &Request| match request.target.as_str() {
+            "/unasked" => link.answer(b"HTTP/1.1 304 X\r\nETag: \"x\"\r\n\r\n"),
+            _ => link.answer(&reply(200, FRESH, "fine")),
+        });
     let weir = caching(io, &server, "cache;");
     let (status, content) = get(&weir, "/unasked", "");
     assert!(status == 502 && !content.contains("304"), "{status} {content}");
@@ -205,15 +227,20 @@ fn i11_pages_for_others(io: Io) {
         let [role, context] = told.map(|text| text.split(';').next().unwrap_or_default());
         format!("for {role} and {context}")
     });
-    let route = |condition: &str, set: &str| format!("route {{ {condition} proxy \"app\"; cache; {set} }}\n");
+    let route = |condition: &str, set: &str| {
+        format!("route {{ {condition} proxy \"app\"; cache; {set} }}\n")
+    };
     let routes = [
         route("", ""),
         route("header \"x-office\";", "request { set \"X-Role\" \"staff\"; }"),
         route("header \"x-one\";", "request { set \"X-Ctx\" \"one;$request_id\"; }"),
         route("header \"x-two\";", "request { set \"X-Ctx\" \"two;$request_id\"; }"),
     ];
-    let weir =
-        Weir::start(io, 2, &format!("upstream \"app\" {{ server \"{}\"; }}\n{}", server.address, routes.concat()));
+    let weir = Weir::start(
+        io,
+        2,
+        &format!("upstream \"app\" {{ server \"{}\"; }}\n{}", server.address, routes.concat()),
+    );
     let asked = [
         ("X-Office: 1\r\n", "for staff and nobody"),
         ("X-One: 1\r\n", "for nobody and one"),

@@ -8,14 +8,19 @@ use std::net::SocketAddr;
 
 use weir_check::Request;
 
-use crate::kit::{Client, Io, Link, Server, Weir, eventually, free_port, on_both_drivers, run, status};
+use crate::kit::{
+    Client, Io, Link, Server, Weir, eventually, free_port, on_both_drivers, run, status,
+};
 
 on_both_drivers!(whoever_may, whoever_may_not, behind_a_trusted_proxy, by_http2, where_nobody_may);
 
 fn world(io: Io, more: &str, route: &str) -> (Server, Weir) {
     let server = Server::start(|link: &mut Link, request: &Request| {
         let body = format!("{} {}", request.method, request.target);
-        let lines = format!("Cache-Control: max-age=600\r\nVary: X-By\r\nContent-Length: {}\r\n", body.len());
+        let lines = format!(
+            "Cache-Control: max-age=600\r\nVary: X-By\r\nContent-Length: {}\r\n",
+            body.len()
+        );
         link.answer(format!("HTTP/1.1 200 OK\r\n{lines}\r\n{body}").as_bytes())
     });
     let text = format!(
@@ -48,7 +53,11 @@ fn whoever_may(io: Io) {
     store(&weir, "/a", "X-By: 1\r\n");
     store(&weir, "/b", "");
     assert_eq!(ask(&weir, "PURGE", "/a", ""), (200, "purged 2 answers\n".to_owned()));
-    assert!(!is_stored(&weir, "/a", "") && !is_stored(&weir, "/a", "X-By: 1\r\n") && is_stored(&weir, "/b", ""));
+    assert!(
+        !is_stored(&weir, "/a", "")
+            && !is_stored(&weir, "/a", "X-By: 1\r\n")
+            && is_stored(&weir, "/b", "")
+    );
     assert_eq!(ask(&weir, "PURGE", "/a", ""), (200, "purged 0 answers\n".to_owned()));
     // In order, and the next request goes to the server again.
     let before = server.log().requests.len();
@@ -70,7 +79,10 @@ fn whoever_may_not(io: Io) {
     let (server, weir) = world(io, "", "purge-from \"10.0.0.0/8\" \"::1\"");
     store(&weir, "/a", "");
     assert_eq!(ask(&weir, "PURGE", "/a", "").0, 403);
-    assert_eq!(ask(&weir, "PURGE", "/a", "X-Forwarded-For: 10.0.0.1\r\nX-Real-IP: 10.0.0.1\r\n").0, 403);
+    assert_eq!(
+        ask(&weir, "PURGE", "/a", "X-Forwarded-For: 10.0.0.1\r\nX-Real-IP: 10.0.0.1\r\n").0,
+        403
+    );
     assert!(is_stored(&weir, "/a", ""));
     eventually("it is counted", || status(&weir)["totals"]["refusals"]["purge-denied"] == 2);
     assert!(server.log().requests.iter().all(|(_, request)| request.method != "PURGE"));
@@ -100,8 +112,10 @@ fn by_http2(io: Io) {
     let (server, weir) = world(io, &more, "purge-from \"127.0.0.0/8\"");
     store(&weir, "/a", "");
     let url = format!("http://{both}/a");
-    let output =
-        run("curl", &["-sS", "--noproxy", "*", "--http2-prior-knowledge", "-X", "PURGE", "-H", "Host: a", &url]);
+    let output = run(
+        "curl",
+        &["-sS", "--noproxy", "*", "--http2-prior-knowledge", "-X", "PURGE", "-H", "Host: a", &url],
+    );
     assert_eq!(String::from_utf8_lossy(&output.stdout), "purged 1 answer\n");
     assert!(!is_stored(&weir, "/a", ""));
     weir.stop();

@@ -38,11 +38,22 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> World {
         let server = Server::start(|link: &mut Link, request: &Request| {
-            let control = if request.target.contains("brief") { "max-age=60" } else { "max-age=6000" };
-            let body = if request.target.contains("large") { "x".repeat(300_000) } else { request.target.clone() };
-            let lines = format!("Cache-Control: {control}\r\nCache-Groups: \"{}\"\r\n", &request.target[1..2]);
+            let control =
+                if request.target.contains("brief") { "max-age=60" } else { "max-age=6000" };
+            let body = if request.target.contains("large") {
+                "x".repeat(300_000)
+            } else {
+                request.target.clone()
+            };
+            let lines = format!(
+                "Cache-Control: {control}\r\nCache-Groups: \"{}\"\r\n",
+                &request.target[1..2]
+            );
             let length = body.len();
-            link.answer(format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: {length}\r\n\r\n{body}").as_bytes())
+            link.answer(
+                format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: {length}\r\n\r\n{body}")
+                    .as_bytes(),
+            )
         });
         World { server, scratch: Scratch::new() }
     }
@@ -69,7 +80,8 @@ impl World {
     }
 
     pub(crate) fn preface(&self) -> Preface {
-        Preface::decode(fs::read(self.path()).expect("a file").first_chunk().expect("a preface")).expect("whole")
+        Preface::decode(fs::read(self.path()).expect("a file").first_chunk().expect("a preface"))
+            .expect("whole")
     }
 
     /// Makes it look this many seconds older.
@@ -102,7 +114,8 @@ pub(crate) fn store(weir: &Weir, targets: &[&str]) {
 }
 
 pub(crate) fn snapshot(weir: &Weir) -> Value {
-    let stats: Value = serde_json::from_str(&weir.answer(&["cache", "stats", "--json"])).expect("JSON");
+    let stats: Value =
+        serde_json::from_str(&weir.answer(&["cache", "stats", "--json"])).expect("JSON");
     stats["snapshot"].clone()
 }
 
@@ -185,7 +198,9 @@ fn what_is_purged_before_a_crash_stays_gone(io: Io) {
     let mut client = Client::connect(weir.address);
     client.request("DELETE", "/c", "", b"");
     assert_eq!(client.reply().status, 200);
-    eventually("it is said behind the answers", || fs::metadata(world.path()).expect("a file").len() > end);
+    eventually("it is said behind the answers", || {
+        fs::metadata(world.path()).expect("a file").len() > end
+    });
     weir.answer(&["cache", "purge", "http://a/a"]);
     weir.answer(&["cache", "purge", "--prefix", "http://a/b"]);
     // When the command has returned it applies to the file.
@@ -252,7 +267,11 @@ fn a_damaged_one_is_used_up_to_the_damage(io: Io) {
         store(&weir, &["/a"]);
         weir.stop();
         let is_ours = junk.starts_with(b"weirsnap");
-        assert_eq!(fs::read(world.path()).expect("a file") == junk, !is_ours, "what is no snapshot is left alone");
+        assert_eq!(
+            fs::read(world.path()).expect("a file") == junk,
+            !is_ours,
+            "what is no snapshot is left alone"
+        );
     }
     world.server.finish();
 }
@@ -267,7 +286,10 @@ fn who_else_could_have_written_it(io: Io) {
     says(&weir, "is not used: others may write it (mode 666)");
     assert!(stored(&weir, "/a").is_none());
     weir.stop();
-    assert_eq!(fs::metadata(world.path()).expect("another one").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(world.path()).expect("another one").permissions().mode() & 0o777,
+        0o600
+    );
     world.server.finish();
 }
 
@@ -285,11 +307,14 @@ fn rules_that_changed(io: Io) {
 
 fn nowhere_to_write(io: Io) {
     let world = World::new();
-    let text = world.text("snapshot-interval \"1s\"", "").replace("cache.snapshot", "no/cache.snapshot");
+    let text =
+        world.text("snapshot-interval \"1s\"", "").replace("cache.snapshot", "no/cache.snapshot");
     let weir = Weir::start(io, 2, &text);
     store(&weir, &["/a"]);
     says(&weir, "no snapshot of the cache: ");
-    assert!(snapshot(&weir)["problem"].as_str().is_some_and(|problem| problem.contains("No such file")));
+    assert!(
+        snapshot(&weir)["problem"].as_str().is_some_and(|problem| problem.contains("No such file"))
+    );
     weir.stop();
     world.server.finish();
 }
@@ -321,7 +346,8 @@ fn a_place_that_is_none_is_told() {
             path.display()
         );
         let file = scratch.write("weir.kdl", text.as_bytes());
-        let output = finish(Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-c"]).arg(&file));
+        let output =
+            finish(Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-c"]).arg(&file));
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use weir_check::Request;
 
-use crate::kit::{Client, Honest, Io, Link, Scratch, Server, Weir, app, eventually, on_both_drivers, status};
+use crate::kit::{
+    Client, Honest, Io, Link, Scratch, Server, Weir, app, eventually, on_both_drivers, status,
+};
 
 on_both_drivers!(
     before_anything_is_stored,
@@ -51,7 +53,10 @@ fn before_anything_is_stored(io: Io) {
     let told = weir.answer(&["cache", "stats"]);
     assert!(told.starts_with("stored     0B of 268MB, 0 answers\n"), "{told}");
     let all = json(&weir, &["cache", "stats", "--json"]);
-    assert_eq!((&all["size_bytes"], &all["answers"], &all["purges"]), (&268_435_456.into(), &0.into(), &0.into()));
+    assert_eq!(
+        (&all["size_bytes"], &all["answers"], &all["purges"]),
+        (&268_435_456.into(), &0.into(), &0.into())
+    );
     assert_eq!(status(&weir)["cache"]["size_bytes"], 268_435_456);
     assert_eq!(weir.answer(&["cache", "top"]), "nothing is stored\n");
     for arguments in [
@@ -70,8 +75,10 @@ fn counting() -> Server {
     let count = AtomicUsize::new(0);
     Server::start(move |link: &mut Link, request: &Request| {
         let content = count.fetch_add(1, Ordering::Relaxed).to_string();
-        let lines =
-            format!("Cache-Control: max-age=600\r\nVary: X-By\r\nCache-Groups: \"{}\"\r\n", &request.target[1..2]);
+        let lines = format!(
+            "Cache-Control: max-age=600\r\nVary: X-By\r\nCache-Groups: \"{}\"\r\n",
+            &request.target[1..2]
+        );
         let head = format!("HTTP/1.1 200 X\r\n{lines}Content-Length: {}\r\n\r\n", content.len());
         link.answer(format!("{head}{content}").as_bytes())
     })
@@ -145,14 +152,19 @@ fn how_long_hits_take(io: Io) {
     let all = || json(&weir, &["cache", "stats", "--json"]);
     // A finished turn is counted only when the next one begins.
     let counted = || all()["hit_latency"]["count"].as_u64();
-    eventually("each hit is counted", || counted() == all()["requests"]["hit"].as_u64() && counted() > Some(0));
+    eventually("each hit is counted", || {
+        counted() == all()["requests"]["hit"].as_u64() && counted() > Some(0)
+    });
     assert!(latency()["max_us"].is_u64(), "{}", latency());
     assert!(weir.answer(&["cache", "stats"]).contains("\nhits take  "));
 }
 
 fn what_servers_are_asked_for_most(io: Io) {
     let (_server, weir) = world(io, "cache;");
-    assert_eq!(weir.answer(&["cache", "top", "--by", "misses"]), "weir requested nothing from servers\n");
+    assert_eq!(
+        weir.answer(&["cache", "top", "--by", "misses"]),
+        "weir requested nothing from servers\n"
+    );
     for target in ["/x", "/y", "/x", "/x"] {
         get(&weir, target);
     }
@@ -161,7 +173,10 @@ fn what_servers_are_asked_for_most(io: Io) {
     let missed = |url: &str, misses: u64| json!({"url": url, "upstream": "app", "misses": misses, "over": 0, "why": "never-usable"});
     assert_eq!(told["missed"], json!([missed(first, 3), missed(other, 1)]), "{told}");
     let shown = weir.answer(&["cache", "top", "--by", "misses", "-n", "1"]);
-    assert!(shown.contains("never-usable") && shown.contains(first) && !shown.contains(other), "{shown}");
+    assert!(
+        shown.contains("never-usable") && shown.contains(first) && !shown.contains(other),
+        "{shown}"
+    );
 }
 
 fn requests_that_change_something_purge(io: Io) {
@@ -181,7 +196,11 @@ fn lines_of_the_access_log_say_it(io: Io) {
     let (server, scratch) = (counting(), Scratch::new());
     let log = scratch.path("log");
     let text = format!("access-log \"{}\" format=\"$request_uri $cache\"\n", log.display());
-    let weir = Weir::start(io, 1, &(text + &configuration(&server, "cache { bypass cookie=\"s\"; cache-status on; }")));
+    let weir = Weir::start(
+        io,
+        1,
+        &(text + &configuration(&server, "cache { bypass cookie=\"s\"; cache-status on; }")),
+    );
     get(&weir, "/a/1");
     store(&weir, &["/a/1"]);
     let mut client = Client::connect(weir.address);
@@ -189,29 +208,46 @@ fn lines_of_the_access_log_say_it(io: Io) {
     client.reply();
     client.get("/plain/x");
     client.reply();
-    let has = |line: &str| std::fs::read_to_string(&log).unwrap_or_default().lines().any(|other| other == line);
+    let has = |line: &str| {
+        std::fs::read_to_string(&log).unwrap_or_default().lines().any(|other| other == line)
+    };
     for line in ["/a/1 miss", "/a/1 hit", "/a/2 bypass", "/plain/x -"] {
         eventually(line, || has(line));
     }
 }
 
 fn what_would_become_of_a_request(io: Io) {
-    let (_server, weir) =
-        world(io, "cache { bypass cookie=\"session\"; key query-ignore=\"utm_*\" header=\"X-Device\"; }");
+    let (_server, weir) = world(
+        io,
+        "cache { bypass cookie=\"session\"; key query-ignore=\"utm_*\" header=\"X-Device\"; }",
+    );
     let verdict = |arguments: &[&str]| {
         let told = json(&weir, &[&["cache", "explain", "--json"], arguments].concat());
-        let last = told["lines"].as_array().and_then(|lines| lines.last()).cloned().unwrap_or_default();
+        let last =
+            told["lines"].as_array().and_then(|lines| lines.last()).cloned().unwrap_or_default();
         assert_eq!(told["verdict"], last["name"], "{told}");
-        (told["verdict"].as_str().unwrap_or_default().to_owned(), last["text"].as_str().unwrap_or_default().to_owned())
+        (
+            told["verdict"].as_str().unwrap_or_default().to_owned(),
+            last["text"].as_str().unwrap_or_default().to_owned(),
+        )
     };
-    assert_eq!(verdict(&["http://a.test/x"]), ("fetch".to_owned(), "nothing is stored under this key".to_owned()));
+    assert_eq!(
+        verdict(&["http://a.test/x"]),
+        ("fetch".to_owned(), "nothing is stored under this key".to_owned())
+    );
     let (word, why) = verdict(&["http://a.test/x", "-H", "Cookie: a=1; session=2"]);
     assert!(word == "bypass" && why.ends_with(": cookie"), "{word} {why}");
     assert_eq!(verdict(&["https://a.test/own"]).0, "uncached");
     assert_eq!(verdict(&["https://a.test/plain/x"]).0, "uncached");
     let (word, why) = verdict(&["http://a.test/x", "-H", "Content-Length: x"]);
     assert!(word == "refused" && why.contains("weir rejects it"), "{word} {why}");
-    let told = weir.answer(&["cache", "explain", "HTTPS://A.test:443?b=1&utm_x=2&a=3", "-H", "x-device: phone"]);
+    let told = weir.answer(&[
+        "cache",
+        "explain",
+        "HTTPS://A.test:443?b=1&utm_x=2&a=3",
+        "-H",
+        "x-device: phone",
+    ]);
     assert!(told.contains("key       https://a.test/?b=1&a=3 | app | x-device=phone\n"), "{told}");
 }
 
@@ -235,9 +271,15 @@ fn what_is_nonsense_is_refused(io: Io) {
     }
     assert!(refused(&weir, &["cache", "purge", "--tag", ""], 1).contains("a tag is not empty"));
     let other = Weir::start(io, 1, &app(&server, 2, ""));
-    assert!(refused(&other, &["cache", "stats"], 1).contains("no route of the configuration has `cache`"));
+    assert!(
+        refused(&other, &["cache", "stats"], 1)
+            .contains("no route of the configuration has `cache`")
+    );
     assert!(refused(&other, &["cache", "purge", "--all"], 1).contains("nothing is stored"));
-    assert_eq!(json(&other, &["cache", "explain", "--json", "http://a.test/"])["verdict"], "uncached");
+    assert_eq!(
+        json(&other, &["cache", "explain", "--json", "http://a.test/"])["verdict"],
+        "uncached"
+    );
     assert_eq!(status(&other)["cache"], Value::Null);
 }
 
@@ -246,7 +288,10 @@ fn a_reload_begins_and_ends_it(io: Io) {
     let weir = Weir::start(io, 2, &configuration(&server, ""));
     refused(&weir, &["cache", "stats"], 1);
     let size = |size: &str| {
-        weir.rewrite(&format!("{}cache {{ size \"{size}\"; }}\n", configuration(&server, "cache;")));
+        weir.rewrite(&format!(
+            "{}cache {{ size \"{size}\"; }}\n",
+            configuration(&server, "cache;")
+        ));
         assert_eq!(weir.answer(&["reload"]), "");
         json(&weir, &["cache", "stats", "--json"])["size_bytes"].as_u64().expect("a size")
     };

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::kit::{
-    Client, Io, Link, Nginx, Random, Server, Stopping, Weir, eventually, free_port, nonce, on_both_drivers, run,
+    Client, Io, Link, Nginx, Random, Server, Stopping, Weir, eventually, free_port, nonce,
+    on_both_drivers, run,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Request, Rules};
@@ -32,7 +33,8 @@ fn seconds() -> u64 {
 
 /// Returns the configuration in front of servers at these addresses.
 fn upstream(addresses: &[SocketAddr]) -> String {
-    let servers: String = addresses.iter().map(|address| format!(" server \"{address}\"\n")).collect();
+    let servers: String =
+        addresses.iter().map(|address| format!(" server \"{address}\"\n")).collect();
     format!("upstream \"app\" {{\n{servers}}}\nroute {{ proxy \"app\" }}\n")
 }
 
@@ -46,8 +48,12 @@ impl Origin {
     fn start_at(address: SocketAddr) -> Origin {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(["origin", "--listen", &address.to_string(), "--threads", "1"]);
-        let child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("weir starts");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("weir starts");
         let origin = Origin { address, child };
         eventually("the origin answers", || origin.requests().is_some());
         origin
@@ -77,7 +83,8 @@ impl Origin {
     }
 
     fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
 
@@ -103,7 +110,11 @@ impl Wrk {
         let url = format!("http://{address}/");
         let mut command = Command::new("wrk");
         command.args(["-t2", "-c64", &format!("-d{seconds}s"), "--timeout", "10s", &url]);
-        Wrk(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("wrk is installed (make setup)"))
+        Wrk(command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("wrk is installed (make setup)"))
     }
 
     fn is_over(&mut self) -> bool {
@@ -183,7 +194,8 @@ fn honest(link: &mut Link, request: &Request) -> Result<(), crate::kit::Gone> {
 }
 
 fn posts(requests: &[(usize, Request)]) -> Vec<String> {
-    let posts = requests.iter().map(|(_, request)| request).filter(|request| request.method == "POST");
+    let posts =
+        requests.iter().map(|(_, request)| request).filter(|request| request.method == "POST");
     posts.map(|request| request.nonce().to_owned()).collect()
 }
 
@@ -191,8 +203,10 @@ fn posts(requests: &[(usize, Request)]) -> Vec<String> {
 fn ask_on(address: SocketAddr, mut random: Random, stop: &AtomicBool, answered: &AtomicUsize) {
     let mut client = Client::connect(address);
     while !stop.load(Ordering::Relaxed) {
-        let methods: Vec<&str> = (0..=random.below(4)).map(|_| ["GET", "POST"][random.below(2)]).collect();
-        let batch: Vec<(&str, String)> = methods.into_iter().map(|method| (method, nonce())).collect();
+        let methods: Vec<&str> =
+            (0..=random.below(4)).map(|_| ["GET", "POST"][random.below(2)]).collect();
+        let batch: Vec<(&str, String)> =
+            methods.into_iter().map(|method| (method, nonce())).collect();
         for (method, nonce) in &batch {
             let body: &[u8] = if *method == "POST" { b"once" } else { b"" };
             client.request(method, &format!("/v?n={nonce}"), "", body);

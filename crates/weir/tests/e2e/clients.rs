@@ -12,7 +12,10 @@ use std::process::{Child, Command, Stdio};
 
 use crate::kit::forward::{allow, start};
 use crate::kit::names::{Kind, NameServer, Reply};
-use crate::kit::{Honest, Io, Nginx, Scratch, Server, Weir, browse, finish, free_port, on_both_drivers, pattern, run};
+use crate::kit::{
+    Honest, Io, Nginx, Scratch, Server, Weir, browse, finish, free_port, on_both_drivers, pattern,
+    run,
+};
 use sha2::Digest as _;
 
 on_both_drivers!(
@@ -47,14 +50,16 @@ impl Scene {
         }
         let (certificate, key) = certificate(&scratch);
         let tls = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let secure = format!("listen {tls} ssl; ssl_certificate {certificate}; ssl_certificate_key {key};");
+        let secure =
+            format!("listen {tls} ssl; ssl_certificate {certificate}; ssl_certificate_key {key};");
         let nginx = Nginx::start(files, &(secure + more));
         let ports = [nginx.address.port(), tls.port()].into_iter().chain(other);
         let rules: String = ports.map(allow).collect();
         let log = scratch.path("log");
         let format = "$request_method $host $status $upstream_connection $request_uri";
         let log = format!("access-log \"{}\" format=\"{format}\"", log.display());
-        let (weir, proxy) = start(io, &server, &format!("resolver \"{}\"\n{rules}", dns.address), &log);
+        let (weir, proxy) =
+            start(io, &server, &format!("resolver \"{}\"\n{rules}", dns.address), &log);
         Scene { nginx, tls, certificate, server, proxy, weir, scratch, _dns: dns }
     }
 
@@ -69,7 +74,8 @@ impl Scene {
 
 /// A certificate for the names and 127.0.0.1, and its key.
 fn certificate(scratch: &Scratch) -> (String, String) {
-    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| scratch.path(name).display().to_string());
+    let [certificate, key] =
+        ["cert.pem", "key.pem"].map(|name| scratch.path(name).display().to_string());
     let alternatives = "subjectAltName=DNS:page.test,DNS:data.test,IP:127.0.0.1";
     let made = run(
         "openssl",
@@ -163,8 +169,15 @@ fn a_browser_loads_a_page(io: Io) {
             "{log:?}"
         );
     }
-    assert_eq!((count(&log, "GET page.test 200 "), count(&log, "GET data.test 200 ")), (4 + IMAGES, 1), "{log:?}");
-    assert!(count(&log, "CONNECT page.test 200 ") >= 1 && count(&log, "CONNECT data.test 200 ") == 1, "{log:?}");
+    assert_eq!(
+        (count(&log, "GET page.test 200 "), count(&log, "GET data.test 200 ")),
+        (4 + IMAGES, 1),
+        "{log:?}"
+    );
+    assert!(
+        count(&log, "CONNECT page.test 200 ") >= 1 && count(&log, "CONNECT data.test 200 ") == 1,
+        "{log:?}"
+    );
 }
 
 /// git's own server behind a few lines of Python.
@@ -233,12 +246,26 @@ impl Drop for GitServer {
 /// Runs git with these settings only and returns its output.
 fn git(directory: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.args(["-c", "user.name=t", "-c", "user.email=t@t.test", "-c", "init.defaultBranch=main"]);
+    command.args([
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@t.test",
+        "-c",
+        "init.defaultBranch=main",
+    ]);
     command.args(arguments).current_dir(directory);
-    let nowhere =
-        [("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_SYSTEM", "/dev/null"), ("GIT_TERMINAL_PROMPT", "0")];
+    let nowhere = [
+        ("GIT_CONFIG_GLOBAL", "/dev/null"),
+        ("GIT_CONFIG_SYSTEM", "/dev/null"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+    ];
     let output = finish(command.envs(nowhere).env_remove("GIT_SSL_CAINFO"));
-    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
@@ -251,7 +278,9 @@ fn repository(scratch: &Scratch) -> (PathBuf, PathBuf) {
     for n in 0..5 {
         let mut state: u64 = n;
         let bytes = std::iter::repeat_with(|| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         });
         let bytes: Vec<u8> = bytes.take(4_000_000).collect();
@@ -275,10 +304,15 @@ fn git_clones_and_pushes(io: Io) {
     let smart = GitServer::start(scratch.path("").as_path());
     let files = format!("location /birds.git/ {{ root {}; }}", scratch.path("").display());
     let scene = Scene::new(io, &[], &files, Some(smart.address.port()));
-    let (proxy, trusted) =
-        (format!("http.proxy=http://{}", scene.proxy), format!("http.sslCAInfo={}", scene.certificate));
-    let with = |directory: &Path, more: &[&str]| git(directory, &[&["-c", &proxy, "-c", &trusted], more].concat());
-    let urls = [format!("http://{}/birds.git", smart.address), format!("https://{}/birds.git", scene.tls)];
+    let (proxy, trusted) = (
+        format!("http.proxy=http://{}", scene.proxy),
+        format!("http.sslCAInfo={}", scene.certificate),
+    );
+    let with = |directory: &Path, more: &[&str]| {
+        git(directory, &[&["-c", &proxy, "-c", &trusted], more].concat())
+    };
+    let urls =
+        [format!("http://{}/birds.git", smart.address), format!("https://{}/birds.git", scene.tls)];
     for (name, url) in ["smart", "plain"].iter().zip(&urls) {
         let copy = scratch.path(name);
         with(&work, &["clone", "-q", url, &copy.display().to_string()]);
@@ -293,7 +327,10 @@ fn git_clones_and_pushes(io: Io) {
     assert_eq!(git(&bare, &["rev-parse", "HEAD"]), git(&copy, &["rev-parse", "HEAD"]));
     git(&bare, &["fsck", "--full", "--strict"]);
     let log = scene.end();
-    assert!(count(&log, "GET 127.0.0.1 200 ") >= 2 && count(&log, "POST 127.0.0.1 200 ") >= 2, "{log:?}");
+    assert!(
+        count(&log, "GET 127.0.0.1 200 ") >= 2 && count(&log, "POST 127.0.0.1 200 ") >= 2,
+        "{log:?}"
+    );
     assert!(count(&log, "CONNECT 127.0.0.1 200 ") >= 1, "{log:?}");
 }
 
@@ -305,10 +342,13 @@ fn sha256(bytes: &[u8]) -> String {
 /// and checks their hashes.
 fn apt_downloads(io: Io) {
     let large = pattern(100_000_000);
-    let small: Vec<(String, Vec<u8>)> = (0..30).map(|n| (format!("small{n}"), pattern(1000 + n * 777))).collect();
-    let mut files: Vec<(&str, &[u8])> = small.iter().map(|(name, bytes)| (&**name, &**bytes)).collect();
+    let small: Vec<(String, Vec<u8>)> =
+        (0..30).map(|n| (format!("small{n}"), pattern(1000 + n * 777))).collect();
+    let mut files: Vec<(&str, &[u8])> =
+        small.iter().map(|(name, bytes)| (&**name, &**bytes)).collect();
     files.insert(10, ("large", &large));
-    let sums: Vec<String> = files.iter().map(|(_, bytes)| format!("SHA256:{}", sha256(bytes))).collect();
+    let sums: Vec<String> =
+        files.iter().map(|(_, bytes)| format!("SHA256:{}", sha256(bytes))).collect();
     let scene = Scene::new(io, &files, "", None);
     for url in [format!("http://{}", scene.nginx.address), format!("https://{}", scene.tls)] {
         let mut command = Command::new("/usr/lib/apt/apt-helper");
@@ -325,12 +365,16 @@ fn apt_downloads(io: Io) {
         let output = finish(&mut command);
         assert!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr));
         for (name, bytes) in &files {
-            assert!(fs::read(scene.scratch.path(name)).expect("apt wrote it") == *bytes, "{url}/{name}");
+            assert!(
+                fs::read(scene.scratch.path(name)).expect("apt wrote it") == *bytes,
+                "{url}/{name}"
+            );
         }
     }
     let log = scene.end();
     assert_eq!(count(&log, "GET 127.0.0.1 200 "), files.len(), "{log:?}");
-    let connections = log.iter().filter(|line| line.starts_with("GET ")).map(|line| line.split(' ').nth(3));
+    let connections =
+        log.iter().filter(|line| line.starts_with("GET ")).map(|line| line.split(' ').nth(3));
     assert_eq!(connections.collect::<HashSet<_>>().len(), 1, "{log:?}");
     assert!(count(&log, "CONNECT 127.0.0.1 200 ") >= 1, "{log:?}");
 }

@@ -6,7 +6,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::kit::{Behaviour, Client, Gone, Io, Link, Scratch, Server, Weir, bounded, free_port, on_both_drivers, run};
+use crate::kit::{
+    Behaviour, Client, Gone, Io, Link, Scratch, Server, Weir, bounded, free_port, on_both_drivers,
+    run,
+};
 use weir_check::Request;
 
 on_both_drivers!(
@@ -21,8 +24,9 @@ on_both_drivers!(
 
 /// Returns text that can be compressed, but not to nothing.
 fn text(bytes: usize) -> Vec<u8> {
-    let words =
-        (0_u32..).flat_map(|n| format!("line {n}: {:08x} and the rest\n", n.wrapping_mul(2_654_435_761)).into_bytes());
+    let words = (0_u32..).flat_map(|n| {
+        format!("line {n}: {:08x} and the rest\n", n.wrapping_mul(2_654_435_761)).into_bytes()
+    });
     words.take(bytes).collect()
 }
 
@@ -42,7 +46,9 @@ impl Behaviour for Texts {
         if request.target.starts_with("/chunks") {
             link.write(format!("{head}Transfer-Encoding: chunked\r\n\r\n").as_bytes())?;
             for chunk in body.chunks(7_001) {
-                link.write(&[format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat())?;
+                link.write(
+                    &[format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat(),
+                )?;
             }
             return link.answer(b"0\r\n\r\n");
         }
@@ -70,7 +76,8 @@ fn start(io: Io, server: &Server) -> (Weir, SocketAddr) {
 
 /// Returns a count of the status.
 fn total(weir: &Weir, name: &str) -> u64 {
-    let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+    let status: serde_json::Value =
+        serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
     status["totals"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", status["totals"]))
 }
 
@@ -80,7 +87,20 @@ const VERSIONS: [&str; 3] = ["--http2-prior-knowledge", "--http1.1", "--http1.0"
 fn curl(version: &str, coding: &str, got: &str, url: &str) -> (String, bool) {
     let accept = format!("Accept-Encoding: {coding}");
     let told = "%{http_code} %header{content-encoding} %header{etag} %header{vary} %header{content-length} %header{accept-ranges} %{size_download}";
-    let fixed = ["-sS", "--noproxy", "*", "--compressed", version, "-H", &accept, "-o", got, "-w", told, url];
+    let fixed = [
+        "-sS",
+        "--noproxy",
+        "*",
+        "--compressed",
+        version,
+        "-H",
+        &accept,
+        "-o",
+        got,
+        "-w",
+        told,
+        url,
+    ];
     let output = run("curl", &fixed);
     (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
 }
@@ -93,12 +113,20 @@ fn programs_decode_it(io: Io) {
     for version in VERSIONS {
         for coding in ["zstd", "br", "gzip"] {
             for path in ["large", "chunks"] {
-                let (told, fine) = curl(version, coding, got.to_str().expect("text"), &format!("http://{both}/{path}"));
+                let (told, fine) = curl(
+                    version,
+                    coding,
+                    got.to_str().expect("text"),
+                    &format!("http://{both}/{path}"),
+                );
                 assert!(
                     fine && told.starts_with(&format!("200 {coding} W/\"a\" Accept-Encoding   ")),
                     "{version}: {told}"
                 );
-                assert!(std::fs::read(&got).expect("a file") == text(LARGE), "{version} {coding} {path}");
+                assert!(
+                    std::fs::read(&got).expect("a file") == text(LARGE),
+                    "{version} {coding} {path}"
+                );
                 asked += LARGE as u64;
             }
         }
@@ -119,9 +147,18 @@ fn what_stays_as_it_is(io: Io) {
             ("small", "gzip", "200    100  100"),
             ("image", "gzip", "200    5000  5000"),
             ("large", "identity", "200  \"a\" Accept-Encoding 2000000 bytes 2000000"),
-            ("large", "gzip;q=0, br;q=nonsense", "200  \"a\" Accept-Encoding 2000000 bytes 2000000"),
+            (
+                "large",
+                "gzip;q=0, br;q=nonsense",
+                "200  \"a\" Accept-Encoding 2000000 bytes 2000000",
+            ),
         ] {
-            let (told, fine) = curl(version, coding, got.to_str().expect("text"), &format!("http://{both}/{path}"));
+            let (told, fine) = curl(
+                version,
+                coding,
+                got.to_str().expect("text"),
+                &format!("http://{both}/{path}"),
+            );
             assert!(fine, "{version} {path}");
             assert_eq!(told, expected, "{version} {path}");
         }
@@ -202,7 +239,8 @@ fn others_are_served_while_a_large_one_is_encoded(io: Io) {
         let got = scratch.path("got");
         let path = got.to_str().expect("text");
         let (told, fine) = std::thread::scope(|scope| {
-            let large = scope.spawn(|| curl("--http1.1", coding, path, &format!("http://{both}/huge")));
+            let large =
+                scope.spawn(|| curl("--http1.1", coding, path, &format!("http://{both}/huge")));
             server.wait("the large one", |log| !log.requests.is_empty());
             let mut small = Client::connect(both);
             small.request("GET", "/small", &format!("Accept-Encoding: {coding}\r\n"), b"");
@@ -240,7 +278,8 @@ fn memory_is_bounded(io: Io) {
     let plain = second.reply();
     assert_eq!((plain.fields.has("content-encoding"), plain.body.length), (false, 18), "{plain:?}");
     assert_eq!(ask().reply().fields.all("content-encoding"), ["gzip"], "the first has made room");
-    let passed: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+    let passed: serde_json::Value =
+        serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
     assert_eq!(passed["totals"]["compression_passed"]["busy"], 1, "{passed}");
     weir.stop();
     server.finish();
@@ -276,7 +315,8 @@ fn who_is_slow_or_leaves_harms_nobody(io: Io) {
     gone.reset();
     let got = scratch.path("got");
     for version in VERSIONS {
-        let (told, fine) = curl(version, "br", got.to_str().expect("text"), &format!("http://{both}/large"));
+        let (told, fine) =
+            curl(version, "br", got.to_str().expect("text"), &format!("http://{both}/large"));
         assert!(fine && told.starts_with("200 br "), "{version}: {told}");
         assert!(std::fs::read(&got).expect("a file") == text(LARGE), "{version}");
     }

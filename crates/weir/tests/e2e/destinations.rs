@@ -73,7 +73,9 @@ fn connections_are_told_by_destination(io: Io) {
         for (from, (to, name)) in CLIENT.into_iter().zip(SERVER.into_iter().zip(names(8443))) {
             let refused = between.ask(from, 0, to, 8443).expect_err("nobody is there");
             assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
-            eventually("it is refused", || of(&name)["refusals"] == serde_json::json!({ "connect-failed": 1 }));
+            eventually("it is refused", || {
+                of(&name)["refusals"] == serde_json::json!({ "connect-failed": 1 })
+            });
             assert_eq!(figures(&of(&name)), [Some(0), Some(0), Some(1)]);
         }
         let shown = weir.shown();
@@ -89,17 +91,22 @@ fn requests_are_told_by_destination(io: Io) {
         SERVER.iter().for_each(|host| serve_http(&between, host, 8080));
         let scratch = Scratch::new();
         let log = scratch.path("access.log");
-        let weir = Intercept::start(io, &["--http", "8080", "--access-log", log.to_str().expect("text")]);
+        let weir =
+            Intercept::start(io, &["--http", "8080", "--access-log", log.to_str().expect("text")]);
         for (from, (to, name)) in CLIENT.into_iter().zip(SERVER.into_iter().zip(names(8080))) {
             let mut one = client(&between, from, 0, to, 8080);
             for _ in 0..3 {
                 assert_eq!(told(&mut one, "/", "elsewhere.example").0, 200);
             }
-            eventually("all are told", || figures(&weir.destination(&name)) == [Some(1), Some(3), Some(0)]);
+            eventually("all are told", || {
+                figures(&weir.destination(&name)) == [Some(1), Some(3), Some(0)]
+            });
             let row = weir.destination(&name);
             assert!(bytes(&row, "bytes_in") > 0 && bytes(&row, "bytes_out") > 0, "{row}");
             drop(one);
-            eventually("it is gone", || figures(&weir.destination(&name)) == [Some(0), Some(3), Some(0)]);
+            eventually("it is gone", || {
+                figures(&weir.destination(&name)) == [Some(0), Some(3), Some(0)]
+            });
         }
         weir.end("-TERM");
     });
@@ -113,7 +120,9 @@ fn who_was_connected_before_is_told(io: Io) {
             for (from, (to, name)) in CLIENT.into_iter().zip(SERVER.into_iter().zip(names(8080))) {
                 let (mut stream, _) = between.ask(from, 0, to, 8080).expect("it gets through");
                 echoes(&mut stream);
-                eventually("it is there", || figures(&weir.destination(&name)) == [Some(1), Some(0), Some(1)]);
+                eventually("it is there", || {
+                    figures(&weir.destination(&name)) == [Some(1), Some(0), Some(1)]
+                });
                 drop(stream);
                 eventually("it is gone", || figures(&weir.destination(&name))[0] == Some(0));
                 assert_eq!(bytes(&weir.destination(&name), "bytes_out"), 4, "{mode}");

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::kit::names::{Kind, NameServer, Reply};
 use crate::kit::tls_servers::{Front, ca, serving, signed};
 use crate::kit::{
-    Client, Honest, Io, Scratch, Server, Stopping, Weir, eventually, free_port, keep_asking, on_both_drivers, request,
-    status,
+    Client, Honest, Io, Scratch, Server, Stopping, Weir, eventually, free_port, keep_asking,
+    on_both_drivers, request, status,
 };
 use serde_json::Value;
 use weir_check::Rules;
@@ -52,8 +52,10 @@ fn named(dns: &NameServer, server: &Server, options: &str, more: &str) -> String
 fn names(weir: &Weir) -> Vec<String> {
     let told = status(weir);
     let servers = told["upstreams"][0]["servers"].as_array().cloned().unwrap_or_default();
-    let mut names: Vec<_> =
-        servers.iter().map(|server| server["name"].as_str().unwrap_or_default().to_owned()).collect();
+    let mut names: Vec<_> = servers
+        .iter()
+        .map(|server| server["name"].as_str().unwrap_or_default().to_owned())
+        .collect();
     names.sort();
     names
 }
@@ -97,8 +99,9 @@ fn weir_starts_before_its_names(io: Io) {
     let told = status(&weir);
     assert_eq!((&told["ready"], &told["unready"]), (&false.into(), &"no-server app".into()));
     assert_eq!(told["names"][0]["problem"], "there is no such name");
-    let line =
-        format!("cannot resolve app.test:{port}: there is no such name; it has no server until the look-up succeeds");
+    let line = format!(
+        "cannot resolve app.test:{port}: there is no such name; it has no server until the look-up succeeds"
+    );
     weir.says(&line);
     assert!(weir.answer(&["status"]).contains(": there is no such name; it has no server"));
     let mut client = Client::connect(weir.address);
@@ -107,7 +110,10 @@ fn weir_starts_before_its_names(io: Io) {
     dns.script("app.test", Kind::A, [Reply::of("127.0.0.1", 60)]);
     eventually("the name is found", || status(&weir)["ready"] == true);
     request(&mut Client::connect(weir.address));
-    for line in [format!("resolved app.test:{port} again"), format!("+ server \"{}\"", name(servers[0].address))] {
+    for line in [
+        format!("resolved app.test:{port} again"),
+        format!("+ server \"{}\"", name(servers[0].address)),
+    ] {
         eventually("it is told of", || weir.said().contains(&line));
     }
     weir.stop();
@@ -126,11 +132,21 @@ fn answers_are_followed_under_load(io: Io) {
         for _ in 0..4 {
             scope.spawn(|| keep_asking(weir.address, &over, &done));
         }
-        for addresses in ["127.0.0.1 127.0.0.2", "127.0.0.3 127.0.0.1", "127.0.0.1", "127.0.0.2 127.0.0.3 127.0.0.1"] {
+        for addresses in [
+            "127.0.0.1 127.0.0.2",
+            "127.0.0.3 127.0.0.1",
+            "127.0.0.1",
+            "127.0.0.2 127.0.0.3 127.0.0.1",
+        ] {
             dns.script("app.test", Kind::A, [Reply::of(addresses, 0)]);
             let mut wanted: Vec<String> = addresses
                 .split(' ')
-                .map(|ip| name(SocketAddr::new(ip.parse().expect("an address"), servers[0].address.port())))
+                .map(|ip| {
+                    name(SocketAddr::new(
+                        ip.parse().expect("an address"),
+                        servers[0].address.port(),
+                    ))
+                })
                 .collect();
             wanted.sort();
             eventually("the answer is in force", || names(&weir) == wanted);
@@ -167,7 +183,11 @@ fn what_vanishes_is_held(io: Io) {
 fn name_servers_that_fail_change_nothing(io: Io) {
     let (dns, servers) = (NameServer::start(), servers(1));
     dns.script("app.test", Kind::A, [Reply::of("127.0.0.1", 0), Reply::Failure]);
-    let weir = Weir::start(io, 1, &named(&dns, &servers[0], "ttl-min \"100ms\"; hold \"0s\"; family \"ipv4\"", ""));
+    let weir = Weir::start(
+        io,
+        1,
+        &named(&dns, &servers[0], "ttl-min \"100ms\"; hold \"0s\"; family \"ipv4\"", ""),
+    );
     eventually("it has failed", || status(&weir)["names"][0]["problem"].is_string());
     dns.wait_for("app.test", Kind::A, dns.asked("app.test", Kind::A) + 2);
     request(&mut Client::connect(weir.address));
@@ -201,7 +221,9 @@ fn a_reload_looks_names_up(io: Io) {
     assert_eq!(status(&weir)["names"].as_array().map(Vec::len), Some(3));
     // weir no longer resolves removed names.
     let address = servers[1].address;
-    weir.rewrite(&format!("upstream \"app\" {{ server \"{address}\"; }}\nroute {{ proxy \"app\" }}\n"));
+    weir.rewrite(&format!(
+        "upstream \"app\" {{ server \"{address}\"; }}\nroute {{ proxy \"app\" }}\n"
+    ));
     weir.answer(&["reload"]);
     assert_eq!(names(&weir), [address.to_string()]);
     eventually("they are forgotten", || status(&weir)["names"] == Value::Array(Vec::new()));
@@ -245,7 +267,8 @@ fn servers_come_from_files(io: Io) {
             file.display()
         ),
     );
-    let said = || status(&weir)["server_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
+    let said =
+        || status(&weir)["server_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
     assert_eq!((&status(&weir)["ready"], said().contains("cannot read")), (&false.into(), true));
     eventually("the log says so", || weir.said().contains("cannot read"));
     // As the author of such files should.
@@ -259,7 +282,9 @@ fn servers_come_from_files(io: Io) {
     request(&mut client);
     let line = format!("upstream \"app\": + server \"{a}\"");
     eventually("the log names the server", || weir.said().contains(&line));
-    write(&format!("[{{\"address\": \"{a}\", \"weight\": 5}}, {{\"address\": \"{b}\", \"backup\": true}}]"));
+    write(&format!(
+        "[{{\"address\": \"{a}\", \"weight\": 5}}, {{\"address\": \"{b}\", \"backup\": true}}]"
+    ));
     weir.answer(&["reload"]);
     assert_eq!(names(&weir), [a.to_string(), b.to_string()]);
     assert_eq!(weight(&weir, &a.to_string()), 5);
@@ -272,7 +297,11 @@ fn servers_come_from_files(io: Io) {
         assert!(said().contains("servers.json"), "{wrong}: {}", said());
     }
     eventually("the log says so, too", || weir.said().contains("the list has no `server`"));
-    assert_eq!(weir.said().matches("the servers read before remain").count(), 2, "once, and that there was none");
+    assert_eq!(
+        weir.said().matches("the servers read before remain").count(),
+        2,
+        "once, and that there was none"
+    );
     assert!(weir.answer(&["status"]).contains("`wait` is not known in `server`"));
     // A name in it is resolved like others.
     dns.script("app.test", Kind::A, [Reply::of("127.0.0.3", 3600)]);
@@ -287,18 +316,22 @@ fn servers_come_from_files(io: Io) {
 fn a_service_says_ports_and_ranks(io: Io) {
     let (dns, servers) = (NameServer::start(), servers(3));
     let port = servers[0].address.port();
-    for (host, address) in [("one.test", "127.0.0.1"), ("two.test", "127.0.0.2"), ("spare.test", "127.0.0.3")] {
+    for (host, address) in
+        [("one.test", "127.0.0.1"), ("two.test", "127.0.0.2"), ("spare.test", "127.0.0.3")]
+    {
         dns.script(host, Kind::A, [Reply::of(address, 60)]);
     }
     let service = "_http._tcp.app.test";
-    let list = vec![(1, 30, port, "one.test"), (1, 10, port, "two.test"), (9, 1, port, "spare.test")];
+    let list =
+        vec![(1, 30, port, "one.test"), (1, 10, port, "two.test"), (9, 1, port, "spare.test")];
     dns.script(service, Kind::Srv, [Reply::Services(list, 0), Reply::Failure]);
     let more = format!(
         "discovery {{ resolver \"{}\"; hold \"0s\" }}\nupstream \"app\" {{ server \"{service}\" weight=60; }}\nroute {{ proxy \"app\" }}\n",
         dns.address
     );
     let weir = Weir::start(io, 1, &more);
-    let all: Vec<String> = servers.iter().map(|server| format!("{service}@{}", server.address)).collect();
+    let all: Vec<String> =
+        servers.iter().map(|server| format!("{service}@{}", server.address)).collect();
     assert_eq!(names(&weir), all);
     assert_eq!([0, 1, 2].map(|at: usize| weight(&weir, &all[at])), [60, 20, 60]);
     let mut client = Client::connect(weir.address);
@@ -337,11 +370,19 @@ fn certificates_are_for_names(io: Io) {
     eventually("the name is found", || names(&weir).len() == 1);
     request(&mut Client::connect(weir.address));
     dns.script("host.test", Kind::A, [Reply::of("127.0.0.1", 60)]);
-    dns.script("_https._tcp.app.test", Kind::Srv, [Reply::Services(vec![(0, 0, port, "host.test")], 60)]);
+    dns.script(
+        "_https._tcp.app.test",
+        Kind::Srv,
+        [Reply::Services(vec![(0, 0, port, "host.test")], 60)],
+    );
     weir.rewrite(&of("_https._tcp.app.test"));
     weir.answer(&["reload"]);
     request(&mut Client::connect(weir.address));
-    assert!(front.names().iter().all(|name| name.as_deref() == Some("app.test")), "{:?}", front.names());
+    assert!(
+        front.names().iter().all(|name| name.as_deref() == Some("app.test")),
+        "{:?}",
+        front.names()
+    );
     weir.stop();
     finish(servers);
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::kit::{
-    Client, Gone, Honest, Io, Link, Scratch, Server, Stopping, TcpSocket, Weir, app, eventually, free_port, nonce,
-    on_both_drivers, tcp_sockets,
+    Client, Gone, Honest, Io, Link, Scratch, Server, Stopping, TcpSocket, Weir, app, eventually,
+    free_port, nonce, on_both_drivers, tcp_sockets,
 };
 use socket2::{Domain, Socket, Type};
 use weir_check::upstreams::check_honest;
@@ -47,8 +47,10 @@ fn status(weir: &Weir) -> u16 {
 
 /// Returns an upstream of servers at these ports.
 fn ports(ports: &[u16]) -> String {
-    let servers: String =
-        ports.iter().map(|port| format!(" server \"127.0.0.1:{port}\" connections-min=2 connections=2\n")).collect();
+    let servers: String = ports
+        .iter()
+        .map(|port| format!(" server \"127.0.0.1:{port}\" connections-min=2 connections=2\n"))
+        .collect();
     format!("upstream \"app\" {{\n{servers} connect-retries 2\n}}\nroute {{ proxy \"app\" }}\n")
 }
 
@@ -69,7 +71,12 @@ fn server_goes_away_and_comes_back(io: Io) {
     // connections with it.
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
-    let origin = || Weir::command(&["origin", "--listen", &address, "--threads", "1"], address.parse().expect("valid"));
+    let origin = || {
+        Weir::command(
+            &["origin", "--listen", &address, "--threads", "1"],
+            address.parse().expect("valid"),
+        )
+    };
     let first = origin();
     let weir = Weir::start(io, 1, &ports(&[port]));
     let plain = || {
@@ -93,8 +100,11 @@ fn what_everybody_refuses_fails_at_once(io: Io) {
         let (port, other) = (free_port(), free_port());
         let options = format!("pool \"{pool}\"\n connect-retries 1000\n forward-timeout \"1h\"");
         let servers = format!("server \"127.0.0.1:{port}\"\n server \"127.0.0.1:{other}\"");
-        let weir =
-            Weir::start(io, 2, &format!("upstream \"app\" {{\n{servers}\n{options}\n}}\nroute {{ proxy \"app\" }}\n"));
+        let weir = Weir::start(
+            io,
+            2,
+            &format!("upstream \"app\" {{\n{servers}\n{options}\n}}\nroute {{ proxy \"app\" }}\n"),
+        );
         for _ in 0..5 {
             assert_eq!(status(&weir), 502, "{pool}");
         }
@@ -109,8 +119,11 @@ fn what_everybody_refuses_fails_at_once(io: Io) {
 /// twice.
 fn what_accepts_and_closes_is_asked_twice(io: Io) {
     for resets in [false, true] {
-        let server = Server::start(move |link: &mut Link, _: &Request| Err(if resets { link.rst() } else { Gone }));
-        let weir = Weir::start(io, 1, &app(&server, 1, "forward-retries 100\n forward-timeout \"1h\""));
+        let server = Server::start(move |link: &mut Link, _: &Request| {
+            Err(if resets { link.rst() } else { Gone })
+        });
+        let weir =
+            Weir::start(io, 1, &app(&server, 1, "forward-retries 100\n forward-timeout \"1h\""));
         let mut client = Client::connect(weir.address);
         client.get("/victim?n=00000001");
         assert_eq!(client.reply().status, 502);
@@ -153,7 +166,9 @@ fn a_port_that_becomes_free_is_waited_for(io: Io) {
     // Bound and not listening, so it is not mistaken for weir.
     let hold = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a descriptor");
-        eventually("a free port", || socket.bind(&SocketAddr::from(([127, 0, 0, 1], free_port())).into()).is_ok());
+        eventually("a free port", || {
+            socket.bind(&SocketAddr::from(([127, 0, 0, 1], free_port())).into()).is_ok()
+        });
         let port = socket.local_addr().expect("bound").as_socket().expect("of IP").port();
         (socket, port)
     };
@@ -162,13 +177,19 @@ fn a_port_that_becomes_free_is_waited_for(io: Io) {
     let more = format!("metrics \"127.0.0.1:{metrics}\"\n{}", ports(&[free_port()]));
     let text = format!("io \"{}\"\nlisten \"127.0.0.1:{listen}\"\n{more}", io.word());
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["run", "-c"]).arg(scratch.write("weir.kdl", text.as_bytes())).env("WEIR_ADMIN", "off");
+    command
+        .args(["run", "-c"])
+        .arg(scratch.write("weir.kdl", text.as_bytes()))
+        .env("WEIR_ADMIN", "off");
     let mut child = command.stderr(Stdio::piped()).spawn().expect("weir starts");
     let mut said = BufReader::new(child.stderr.take().expect("piped")).lines();
-    let mut says = |what: &str| assert!(said.next().expect("a line").expect("text").contains(what), "{what}");
+    let mut says =
+        |what: &str| assert!(said.next().expect("a line").expect("text").contains(what), "{what}");
     says(&format!("cannot listen on 127.0.0.1:{listen}: another program uses this port; retrying"));
     drop(listener);
-    says(&format!("cannot serve metrics on 127.0.0.1:{metrics}: another program uses this port; retrying"));
+    says(&format!(
+        "cannot serve metrics on 127.0.0.1:{metrics}: another program uses this port; retrying"
+    ));
     drop(meter);
     says("listening on");
     let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
@@ -178,7 +199,8 @@ fn a_port_that_becomes_free_is_waited_for(io: Io) {
 
 #[test]
 fn configuration_is_unreadable() {
-    let missing = Command::new(env!("CARGO_BIN_EXE_weir")).args(["run", "-c", "/nowhere/weir.kdl"]).output();
+    let missing =
+        Command::new(env!("CARGO_BIN_EXE_weir")).args(["run", "-c", "/nowhere/weir.kdl"]).output();
     let missing = missing.expect("weir starts");
     let said = String::from_utf8_lossy(&missing.stderr);
     assert_eq!(missing.status.code(), Some(78), "{said}");
@@ -263,7 +285,9 @@ fn sigterm_answers_those_who_had_connected(io: Io) {
     // weir's, in the queue or accepted.
     let port = format!(":{:04X}", weir.address.port());
     let is_made = |socket: &TcpSocket| socket.state == "01" && socket.local.ends_with(&port);
-    eventually("all are connected", || tcp_sockets().into_iter().filter(is_made).count() == asked.len());
+    eventually("all are connected", || {
+        tcp_sockets().into_iter().filter(is_made).count() == asked.len()
+    });
     weir.signal("TERM");
     weir.signal("CONT");
     for (mut client, nonce) in asked {
@@ -278,7 +302,8 @@ fn sigterm_answers_those_who_had_connected(io: Io) {
 fn it_needs_nobody_who_reads_what_it_says(io: Io) {
     let scratch = Scratch::new();
     let listen = free_port();
-    let text = format!("io \"{}\"\nlisten \"127.0.0.1:{listen}\"\n{}", io.word(), ports(&[free_port()]));
+    let text =
+        format!("io \"{}\"\nlisten \"127.0.0.1:{listen}\"\n{}", io.word(), ports(&[free_port()]));
     let file = scratch.write("weir.kdl", text.as_bytes());
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["run", "-c"]).arg(file).env("WEIR_ADMIN", "off").stderr(Stdio::piped());
@@ -327,7 +352,8 @@ fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
         .iter()
         .map(|server| format!(" server \"{}\" connections-min=4 connections=4\n", server.address))
         .collect();
-    let weir = Weir::start(io, 2, &format!("upstream \"app\" {{\n{list}}}\nroute {{ proxy \"app\" }}\n"));
+    let weir =
+        Weir::start(io, 2, &format!("upstream \"app\" {{\n{list}}}\nroute {{ proxy \"app\" }}\n"));
     servers.iter().for_each(|server| server.wait("all connections are made", |log| log.open == 4));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -344,7 +370,8 @@ fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
         }
         for again in 0..5 {
             let (reply, died) = kill(&weir, &deaths);
-            let refused = (reply.status, reply.fields.first("retry-after").is_some()) == (503, true);
+            let refused =
+                (reply.status, reply.fields.first("retry-after").is_some()) == (503, true);
             // Its tries may be over before enough deaths count against it, once at each of the two
             // workers.
             assert!(refused || again < 2 && reply.status == 502, "try {again}: {reply:?}");

@@ -40,7 +40,8 @@ fn delays() -> Vec<u64> {
 
 /// Responds after the number of milliseconds in the request.
 fn delayed(link: &mut Link, request: &Request) -> Result<(), Gone> {
-    let delay = request.target.split("delay=").nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let delay =
+        request.target.split("delay=").nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
     std::thread::sleep(Duration::from_millis(delay));
     link.honest(request)
 }
@@ -75,15 +76,20 @@ fn percentiles_are_what_clients_measure(io: Io) {
     });
     measured.sort_unstable();
     let status: Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
-    for latency in [&status["upstreams"][0]["servers"][0]["window"]["latency"], &status["clients"]["window"]["latency"]]
-    {
+    for latency in [
+        &status["upstreams"][0]["servers"][0]["window"]["latency"],
+        &status["clients"]["window"]["latency"],
+    ] {
         assert_eq!(latency["count"], delays.len());
         for (name, of_10_000, delay) in PERCENTILES {
             let told = latency[name].as_u64().expect(name);
             let seen = percentile(&measured, of_10_000);
             let (least, most) = (delay * 1000, seen);
             // Half a bucket either way.
-            assert!(told + told / 31 >= least && told - told / 31 <= most, "{name}: {told} not in {least}..={most}");
+            assert!(
+                told + told / 31 >= least && told - told / 31 <= most,
+                "{name}: {told} not in {least}..={most}"
+            );
         }
         let mean: u64 = measured.iter().sum::<u64>() / measured.len() as u64;
         assert!(latency["mean_us"].as_u64().expect("a mean") <= mean);

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::kit::tls::{bridge, certificate};
 use crate::kit::{
-    Client, DEADLINE, Gone, Io, Link, Scratch, Server, Stopping, Weir, app, eventually, free_port, on_both_drivers,
+    Client, DEADLINE, Gone, Io, Link, Scratch, Server, Stopping, Weir, app, eventually, free_port,
+    on_both_drivers,
 };
 use weir_check::Request;
 
@@ -75,7 +76,10 @@ fn answering(server: &Server, scratch: &Scratch, down: SocketAddr) -> Vec<Answer
         plain(
             "the store",
             "200",
-            &format!("upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; cache; }}", server.address),
+            &format!(
+                "upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; cache; }}",
+                server.address
+            ),
         ),
         Answering {
             what: "a redirect by TLS",
@@ -117,7 +121,12 @@ fn send_all(mut stream: &TcpStream, request: &str, requests: usize, over: &Atomi
 
 /// Reads responses up to this number, or the end; calls `each` with the bytes read. Returns their
 /// number.
-fn read_all(mut stream: &TcpStream, status: &str, requests: usize, mut each: impl FnMut(usize)) -> usize {
+fn read_all(
+    mut stream: &TcpStream,
+    status: &str,
+    requests: usize,
+    mut each: impl FnMut(usize),
+) -> usize {
     let begin = format!("HTTP/1.1 {status} ").into_bytes();
     let (mut buffer, mut kept, mut answers) = (vec![0; 256 << 10], Vec::new(), 0);
     while answers < requests
@@ -134,7 +143,8 @@ fn read_all(mut stream: &TcpStream, status: &str, requests: usize, mut each: imp
 /// Sends this many requests and reads their responses; calls `each` with the bytes read.
 fn exchange(stream: &TcpStream, answering: &Answering, requests: usize, each: impl FnMut(usize)) {
     let (sent, answers) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| send_all(stream, answering.request, requests, &AtomicBool::new(false)));
+        let writer =
+            scope.spawn(|| send_all(stream, answering.request, requests, &AtomicBool::new(false)));
         let answers = read_all(stream, answering.status, requests, each);
         (writer.join().expect("stuck"), answers)
     });
@@ -189,7 +199,11 @@ fn floods_are_held_back(io: Io) {
             let sent = send_all(&deaf, answering.request, REQUESTS * 100, &AtomicBool::new(false));
             assert!(sent < REQUESTS * 100, "weir reads what it can't answer");
             let held = weir.memory().saturating_sub(before);
-            assert!(held <= HELD_MAX, "{}: {held} bytes are held of one that does not read", answering.what);
+            assert!(
+                held <= HELD_MAX,
+                "{}: {held} bytes are held of one that does not read",
+                answering.what
+            );
         }
         drop(deaf);
         weir.stop();
@@ -210,7 +224,8 @@ impl Drop for Ending<'_> {
 /// Floods from this many connections until `during` is over, which gets the bytes received so far.
 fn during_floods<T>(to: SocketAddr, floods: usize, during: impl FnOnce(&AtomicU64) -> T) -> T {
     let (over, got) = (AtomicBool::new(false), AtomicU64::new(0));
-    let streams: Vec<TcpStream> = (0..floods).map(|_| TcpStream::connect(to).expect("it accepts")).collect();
+    let streams: Vec<TcpStream> =
+        (0..floods).map(|_| TcpStream::connect(to).expect("it accepts")).collect();
     std::thread::scope(|scope| {
         for stream in &streams {
             scope.spawn(|| send_all(stream, REQUEST, usize::MAX, &over));

@@ -7,7 +7,8 @@
 use std::time::{Duration, Instant};
 
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, in_own_network, nonce, on_both_drivers, run, timed_get,
+    Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, in_own_network, nonce,
+    on_both_drivers, run, timed_get,
 };
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
@@ -30,7 +31,8 @@ fn eager(server: &Server) -> String {
 
 /// Sets the source ports of new connections, in this network namespace.
 fn connect_from(ports: &str) {
-    std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", ports).expect("a namespace of its own");
+    std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", ports)
+        .expect("a namespace of its own");
 }
 
 /// Drops packets of connections from the first range to this port, in both directions.
@@ -45,26 +47,29 @@ fn forget(port: u16) {
 }
 
 fn forgotten_connections_cost_a_get_seconds(io: Io) {
-    in_own_network(&format!("forgotten::{}::alone::forgotten_connections_cost_a_get_seconds", io.word()), || {
-        connect_from("40000 40999");
-        let server = Server::start(Honest);
-        let weir = Weir::start(io, 2, &eager(&server));
-        for _ in 0..100 {
-            timed_get(&weir);
-        }
-        server.wait("all connections", |log| log.accepted >= CONNECTIONS);
-        assert_eq!(server.log().accepted, CONNECTIONS);
-        forget(server.address.port());
-        let first = timed_get(&weir);
-        // The other idle connections were also forgotten, and cost no further request any time.
-        let next = (0..20).map(|_| timed_get(&weir)).max().unwrap_or_default();
-        eprintln!("{}: {first:?} on a forgotten connection, then at most {next:?}", io.word());
-        // Without weir's own check it would be a quarter of an hour.
-        assert!(first < Duration::from_secs(10), "{first:?}");
-        assert!(next < Duration::from_secs(2), "{next:?}");
-        weir.stop();
-        server.kill();
-    });
+    in_own_network(
+        &format!("forgotten::{}::alone::forgotten_connections_cost_a_get_seconds", io.word()),
+        || {
+            connect_from("40000 40999");
+            let server = Server::start(Honest);
+            let weir = Weir::start(io, 2, &eager(&server));
+            for _ in 0..100 {
+                timed_get(&weir);
+            }
+            server.wait("all connections", |log| log.accepted >= CONNECTIONS);
+            assert_eq!(server.log().accepted, CONNECTIONS);
+            forget(server.address.port());
+            let first = timed_get(&weir);
+            // The other idle connections were also forgotten, and cost no further request any time.
+            let next = (0..20).map(|_| timed_get(&weir)).max().unwrap_or_default();
+            eprintln!("{}: {first:?} on a forgotten connection, then at most {next:?}", io.word());
+            // Without weir's own check it would be a quarter of an hour.
+            assert!(first < Duration::from_secs(10), "{first:?}");
+            assert!(next < Duration::from_secs(2), "{next:?}");
+            weir.stop();
+            server.kill();
+        },
+    );
 }
 
 /// Reads a body only on a signal.
@@ -87,7 +92,8 @@ fn an_upload_to_a_server_that_pauses_survives(io: Io) {
     let (mut client, own) = (Client::connect(weir.address), nonce());
     let body = vec![b'x'; 16 << 20];
     client.ask("POST", false);
-    let head = format!("POST /?n={own} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head =
+        format!("POST /?n={own} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
     // More than weir gathers before it forwards a request.
     let (first, rest) = body.split_at(256 << 10);
     client.send(&[head.as_bytes(), first].concat());
@@ -103,7 +109,10 @@ fn an_upload_to_a_server_that_pauses_survives(io: Io) {
     server.tell("read on");
     check_honest(&own, &client.reply()).unwrap();
     upload.join().expect("no panic").expect("weir reads");
-    assert_eq!(server.log().requests.iter().filter(|(_, request)| request.nonce() == own).count(), 1);
+    assert_eq!(
+        server.log().requests.iter().filter(|(_, request)| request.nonce() == own).count(),
+        1
+    );
     weir.stop();
     server.finish();
 }

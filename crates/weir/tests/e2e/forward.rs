@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use crate::kit::forward::{allow, start};
 use crate::kit::names::{Kind, NameServer, Reply};
 use crate::kit::{
-    Client, Honest, Io, Nginx, Scratch, Server, Weir, bounded, eventually, free_port, in_own_network_as_root, ip,
-    nonce, on_both_drivers, passwd, pattern, run,
+    Client, Honest, Io, Nginx, Scratch, Server, Weir, bounded, eventually, free_port,
+    in_own_network_as_root, ip, nonce, on_both_drivers, passwd, pattern, run,
 };
 
 on_both_drivers!(
@@ -30,7 +30,11 @@ on_both_drivers!(
 /// Returns what curl printed; curl must succeed.
 fn curl(arguments: &[&str]) -> String {
     let output = run("curl", &[&["-sS", "--max-time", "20"], arguments].concat());
-    assert!(output.status.success(), "curl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "curl {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -57,34 +61,38 @@ fn tunnel(proxy: SocketAddr, to: &str) -> String {
 /// A listener on all addresses also listens on an address that the machine gets later, whatever
 /// rules say, and however it gets it.
 fn an_address_of_later_is_weirs_own(io: Io) {
-    in_own_network_as_root(&format!("forward::{}::an_address_of_later_is_weirs_own", io.word()), || {
-        let (server, port) = (Server::start(Honest), free_port());
-        let listener = format!("listen \"0.0.0.0:{port}\"");
-        let (weir, proxy) = start(io, &server, &format!("allow address=\"0.0.0.0/0\" port={port}"), &listener);
-        let is_own = |address: &str| {
-            let to = format!("{address}:{port}");
-            let told = tunnel(proxy, &to);
-            let asked = status(proxy, &[&format!("http://{to}/")]);
-            assert_eq!(told.contains("own-address"), asked == "403", "{asked} {told}");
-            asked == "403"
-        };
-        // The third is a second address of its network, and the last has no interface.
-        let later = [
-            ("addr add 8.8.4.4/32 dev lo", "8.8.4.4"),
-            ("addr add 9.8.7.1/24 dev lo", "9.8.7.1"),
-            ("addr add 9.8.7.2/24 dev lo", "9.8.7.2"),
-            ("route add local 9.9.9.0/24 dev lo", "9.9.9.9"),
-        ];
-        assert!(!later.iter().any(|(_, address)| is_own(address)), "they are elsewhere");
-        for (line, address) in later {
-            ip(line);
-            assert!(is_own(address), "{address}");
-        }
-        ip("addr del 8.8.4.4/32 dev lo");
-        assert!(!is_own("8.8.4.4"), "it is elsewhere again");
-        weir.stop();
-        server.finish();
-    });
+    in_own_network_as_root(
+        &format!("forward::{}::an_address_of_later_is_weirs_own", io.word()),
+        || {
+            let (server, port) = (Server::start(Honest), free_port());
+            let listener = format!("listen \"0.0.0.0:{port}\"");
+            let (weir, proxy) =
+                start(io, &server, &format!("allow address=\"0.0.0.0/0\" port={port}"), &listener);
+            let is_own = |address: &str| {
+                let to = format!("{address}:{port}");
+                let told = tunnel(proxy, &to);
+                let asked = status(proxy, &[&format!("http://{to}/")]);
+                assert_eq!(told.contains("own-address"), asked == "403", "{asked} {told}");
+                asked == "403"
+            };
+            // The third is a second address of its network, and the last has no interface.
+            let later = [
+                ("addr add 8.8.4.4/32 dev lo", "8.8.4.4"),
+                ("addr add 9.8.7.1/24 dev lo", "9.8.7.1"),
+                ("addr add 9.8.7.2/24 dev lo", "9.8.7.2"),
+                ("route add local 9.9.9.0/24 dev lo", "9.9.9.9"),
+            ];
+            assert!(!later.iter().any(|(_, address)| is_own(address)), "they are elsewhere");
+            for (line, address) in later {
+                ip(line);
+                assert!(is_own(address), "{address}");
+            }
+            ip("addr del 8.8.4.4/32 dev lo");
+            assert!(!is_own("8.8.4.4"), "it is elsewhere again");
+            weir.stop();
+            server.finish();
+        },
+    );
 }
 
 /// Absolute-form and CONNECT, HTTP/1.0, uploads, an unchanged download of 100 MB, IPv6.
@@ -93,7 +101,8 @@ fn curl_over_the_proxy(io: Io) {
     let nginx = Nginx::start(&[("small", b"abc"), ("large", &large)], "");
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let (weir, proxy) = start(io, &server, &allow(nginx.address.port()), "");
-    let (url, via) = (|path: &str| format!("http://{}{path}", nginx.address), format!("http://{proxy}"));
+    let (url, via) =
+        (|path: &str| format!("http://{}{path}", nginx.address), format!("http://{proxy}"));
     let file = scratch.path("got");
     for tunnel in [&[][..], &["-p"]] {
         let with = |more: &[&str]| curl(&[&["-x", &via], tunnel, more].concat());
@@ -127,7 +136,10 @@ fn a_configured_upstream_is_never_chosen_by_host(io: Io) {
     let mut client = Client::connect(proxy);
     for nonce in &nonces[..2] {
         client.ask("GET", false);
-        let request = format!("GET http://{}/v?n={nonce} HTTP/1.1\r\nHost: {}\r\n\r\n", target.address, weir.address);
+        let request = format!(
+            "GET http://{}/v?n={nonce} HTTP/1.1\r\nHost: {}\r\n\r\n",
+            target.address, weir.address
+        );
         client.send(request.as_bytes());
         assert_eq!(client.reply().status, 200);
     }
@@ -139,8 +151,9 @@ fn a_configured_upstream_is_never_chosen_by_host(io: Io) {
     assert_eq!(other.reply().status, 200);
     weir.stop();
     let (server, target) = (server.finish(), target.finish());
-    let seen =
-        |log: &crate::kit::Log| log.requests.iter().map(|(_, request)| request.nonce().to_owned()).collect::<Vec<_>>();
+    let seen = |log: &crate::kit::Log| {
+        log.requests.iter().map(|(_, request)| request.nonce().to_owned()).collect::<Vec<_>>()
+    };
     assert_eq!((seen(&server), seen(&target)), (nonces[2..].to_vec(), nonces[..2].to_vec()));
 }
 
@@ -201,18 +214,20 @@ fn tunnels_carry_what_they_get(io: Io) {
         client.read_exact(&mut head).expect("an answer");
         assert_eq!(&head, b"HTTP/1.1 200 Connection established\r\n\r\n");
         let bytes = pattern(5_000_000);
-        let (up, down) = (client.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
+        let (up, down) =
+            (client.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
         let sends = [up, down].map(|mut stream| {
             let bytes = bytes.clone();
             std::thread::spawn(move || stream.write_all(&bytes).expect("sent"))
         });
-        let reads = [client.try_clone().expect("one"), far.try_clone().expect("one")].map(|mut stream| {
-            std::thread::spawn(move || {
-                let mut got = vec![0; 5_000_000];
-                stream.read_exact(&mut got).expect("received");
-                got
-            })
-        });
+        let reads =
+            [client.try_clone().expect("one"), far.try_clone().expect("one")].map(|mut stream| {
+                std::thread::spawn(move || {
+                    let mut got = vec![0; 5_000_000];
+                    stream.read_exact(&mut got).expect("received");
+                    got
+                })
+            });
         sends.into_iter().for_each(|thread| thread.join().expect("no panic"));
         reads.into_iter().for_each(|thread| assert!(thread.join().expect("no panic") == bytes));
         let (mut first, mut second) = if client_first { (client, far) } else { (far, client) };
@@ -241,7 +256,8 @@ fn tunnels_carry_what_they_get(io: Io) {
 
 /// Missing or wrong credentials get a challenge; valid ones are in the log; rules by user apply.
 fn users_and_the_log(io: Io) {
-    let (server, target, scratch) = (Server::start(Honest), Nginx::start(&[("small", b"abc")], ""), Scratch::new());
+    let (server, target, scratch) =
+        (Server::start(Honest), Nginx::start(&[("small", b"abc")], ""), Scratch::new());
     let (users, log) = (scratch.path("users"), scratch.path("log"));
     passwd(&users, "ann", "a secret");
     passwd(&users, "bob", "pw");
@@ -259,8 +275,20 @@ fn users_and_the_log(io: Io) {
     assert_eq!(status(proxy, &["-U", "ann:a secret", &url]), "200");
     assert_eq!(status(proxy, &["-U", "ann:a secret", "-p", &url]), "200");
     assert_eq!(status(proxy, &["-U", "bob:pw", &url]), "200");
-    let refused =
-        run("curl", &["-s", "-x", &format!("http://{proxy}"), "-U", "bob:pw", "-p", "-w", "%{http_connect}", &url]);
+    let refused = run(
+        "curl",
+        &[
+            "-s",
+            "-x",
+            &format!("http://{proxy}"),
+            "-U",
+            "bob:pw",
+            "-p",
+            "-w",
+            "%{http_connect}",
+            &url,
+        ],
+    );
     assert_eq!(String::from_utf8_lossy(&refused.stdout), "403");
     weir.stop();
     let to = target.address;
@@ -284,7 +312,8 @@ fn users_and_the_log(io: Io) {
 /// `weir status` has the busiest destinations and users, added up over the workers.
 fn status_tells_who_did_what(io: Io) {
     let large = pattern(100_000);
-    let (server, target, scratch) = (Server::start(Honest), Nginx::start(&[("large", &large)], ""), Scratch::new());
+    let (server, target, scratch) =
+        (Server::start(Honest), Nginx::start(&[("large", &large)], ""), Scratch::new());
     let users = scratch.path("users");
     passwd(&users, "ann", "pw");
     let forward = format!("users \"{}\"\n{}", users.display(), allow(target.address.port()));
@@ -297,7 +326,9 @@ fn status_tells_who_did_what(io: Io) {
         assert_eq!(status(proxy, &["-U", "ann:pw", "http://10.0.0.1/"]), "403");
         assert_eq!(status(proxy, &[&url]), "407");
     }
-    eventually("all connections have ended", || usage(&weir)["users"]["rows"][0]["connections"] == 0);
+    eventually("all connections have ended", || {
+        usage(&weir)["users"]["rows"][0]["connections"] == 0
+    });
     let told = usage(&weir);
     let rows = told["destinations"]["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 2, "{told}");
@@ -307,10 +338,19 @@ fn status_tells_who_did_what(io: Io) {
     assert_eq!((&rows[1]["name"], &rows[1]["requests"]), (&"10.0.0.1:80".into(), &0.into()));
     assert_eq!(rows[1]["refusals"], serde_json::json!({ "address-not-public": 4 }));
     let ann = &told["users"]["rows"][0];
-    assert_eq!((&ann["name"], &ann["requests"], &ann["refusals"]), (&"ann".into(), &4.into(), &rows[1]["refusals"]));
+    assert_eq!(
+        (&ann["name"], &ann["requests"], &ann["refusals"]),
+        (&"ann".into(), &4.into(), &rows[1]["refusals"])
+    );
     assert_eq!(ann["bytes_out"], rows[0]["bytes_out"]);
     let screen = weir.answer(&["status"]);
-    for part in ["DESTINATION ", &target.address.to_string(), "refused: address-not-public 4\n", "USER ", "\n  ann "] {
+    for part in [
+        "DESTINATION ",
+        &target.address.to_string(),
+        "refused: address-not-public 4\n",
+        "USER ",
+        "\n  ann ",
+    ] {
         assert!(screen.contains(part), "{part} in {screen}");
     }
     weir.stop();
@@ -318,14 +358,16 @@ fn status_tells_who_did_what(io: Io) {
 }
 
 fn usage(weir: &Weir) -> serde_json::Value {
-    let document: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+    let document: serde_json::Value =
+        serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
     document["usage"].clone()
 }
 
 /// A running weir keeps its users when the file becomes bad, says why, and reads the file when it
 /// is good again.
 fn a_bad_file_of_users_changes_nothing(io: Io) {
-    let (server, target, scratch) = (Server::start(Honest), Nginx::start(&[("small", b"abc")], ""), Scratch::new());
+    let (server, target, scratch) =
+        (Server::start(Honest), Nginx::start(&[("small", b"abc")], ""), Scratch::new());
     let users = scratch.path("users");
     passwd(&users, "ann", "a secret");
     let good = std::fs::read(&users).expect("it was written");
@@ -334,10 +376,13 @@ fn a_bad_file_of_users_changes_nothing(io: Io) {
     let url = format!("http://{}/small", target.address);
     let ask = |who: &str| status(proxy, &["-U", who, &url]);
     // Atomically, so that weir sees no intermediate state.
-    let replace = |text: &[u8]| std::fs::rename(scratch.write("new", text), &users).expect("one directory");
+    let replace =
+        |text: &[u8]| std::fs::rename(scratch.write("new", text), &users).expect("one directory");
     replace(b"ann:secret\n");
     let told = format!("{}:1: the hash of `ann`", users.display());
-    eventually("weir says what is wrong", || ask("ann:a secret") == "200" && weir.said().contains(&told));
+    eventually("weir says what is wrong", || {
+        ask("ann:a secret") == "200" && weir.said().contains(&told)
+    });
     weir.says("previous users remain in force");
     assert_eq!(ask("ann:a secret"), "200");
     replace(&good);
@@ -362,8 +407,9 @@ fn a_deleted_user_has_no_further_request(io: Io) {
     let ask = |client: &mut Client, who: &str| {
         client.ask("GET", false);
         let (to, nonce) = (target.address, nonce());
-        let request =
-            format!("GET http://{to}/v?n={nonce} HTTP/1.1\r\nHost: {to}\r\nProxy-Authorization: Basic {who}\r\n\r\n");
+        let request = format!(
+            "GET http://{to}/v?n={nonce} HTTP/1.1\r\nHost: {to}\r\nProxy-Authorization: Basic {who}\r\n\r\n"
+        );
         client.send(request.as_bytes());
         client.reply().status
     };
@@ -372,13 +418,21 @@ fn a_deleted_user_has_no_further_request(io: Io) {
         assert_eq!(ask(client, who), 200);
     }
     let kept = std::fs::read_to_string(&users).expect("it was written");
-    let kept: String = kept.lines().filter(|line| !line.starts_with("ann:")).map(|line| format!("{line}\n")).collect();
+    let kept: String = kept
+        .lines()
+        .filter(|line| !line.starts_with("ann:"))
+        .map(|line| format!("{line}\n"))
+        .collect();
     std::fs::rename(scratch.write("new", kept.as_bytes()), &users).expect("one directory");
     passwd(&users, "bob", "another");
     let [(first, _), (second, _), (third, _)] = &mut clients;
     eventually("ann is refused", || ask(first, ann) == 407);
     eventually("bob is refused", || ask(second, bob) == 407);
-    assert_eq!((ask(third, cat), ask(second, "Ym9iOmFub3RoZXI=")), (200, 200), "bob's password is `another` now");
+    assert_eq!(
+        (ask(third, cat), ask(second, "Ym9iOmFub3RoZXI=")),
+        (200, 200),
+        "bob's password is `another` now"
+    );
     weir.stop();
     server.finish();
     target.finish();
@@ -392,7 +446,9 @@ fn names(io: Io) {
     let forward = format!("resolver \"{}\"\nconnect-timeout \"2s\"\n{}", dns.address, allow(port));
     let (weir, proxy) = start(io, &server, &forward, "");
     let ask = |name: &str| status(proxy, &[&format!("http://{name}:{port}/v?n={}", nonce())]);
-    for name in ["many.test", "refused.test", "dead.test", "private.test", "rebound.test", "broken.test"] {
+    for name in
+        ["many.test", "refused.test", "dead.test", "private.test", "rebound.test", "broken.test"]
+    {
         dns.script(name, Kind::Aaaa, [Reply::Nothing(60)]);
     }
     // A private address, one without a listener, and the right one.
@@ -419,7 +475,8 @@ fn names(io: Io) {
 fn a_slow_name_keeps_nobody_up(io: Io) {
     let (server, target, dns) = (Server::start(Honest), Server::start(Honest), NameServer::start());
     let port = target.address.port();
-    let (weir, proxy) = start(io, &server, &format!("resolver \"{}\"\n{}", dns.address, allow(port)), "");
+    let (weir, proxy) =
+        start(io, &server, &format!("resolver \"{}\"\n{}", dns.address, allow(port)), "");
     dns.script("slow.test", Kind::Aaaa, [Reply::Nothing(60)]);
     dns.script("slow.test", Kind::A, [Reply::of("127.0.0.1", 60).held()]);
     let mut waiting: Vec<Client> = (0..8).map(|_| Client::connect(proxy)).collect();
@@ -468,7 +525,8 @@ fn silent_names_keep_no_other_client_up(io: Io) {
     eventually("weir asks for as many as it asks for one client", || asked() >= 11);
     let mut both = Client::connect(proxy);
     both.get(&url("both.test"));
-    let mut other: Vec<Client> = (2..4).map(|n| Client::connect_from([127, 0, 0, n].into(), proxy)).collect();
+    let mut other: Vec<Client> =
+        (2..4).map(|n| Client::connect_from([127, 0, 0, n].into(), proxy)).collect();
     for (client, name) in other.iter_mut().zip(["good.test", "both.test"]) {
         client.get(&url(name));
         assert_eq!(client.reply().status, 200, "{name}");
@@ -490,11 +548,20 @@ fn silent_names_keep_no_other_client_up(io: Io) {
 
 /// A reverse proxy's modes: how many connections reach the server.
 fn pool_modes(io: Io) {
-    for (mode, connections) in [("pipelined", 2), ("shared", 2), ("pinned", 6), ("per-request", 24)] {
+    for (mode, connections) in [("pipelined", 2), ("shared", 2), ("pinned", 6), ("per-request", 24)]
+    {
         let server = Server::start(Honest);
-        let number = if mode == "pipelined" || mode == "shared" { "connections-min=2 connections=2" } else { "" };
+        let number = if mode == "pipelined" || mode == "shared" {
+            "connections-min=2 connections=2"
+        } else {
+            ""
+        };
         let text = format!("server \"{}\" {number}; pool \"{mode}\";", server.address);
-        let weir = Weir::start(io, 2, &format!("upstream \"app\" {{ {text} }}\nroute {{ proxy \"app\" }}\n"));
+        let weir = Weir::start(
+            io,
+            2,
+            &format!("upstream \"app\" {{ {text} }}\nroute {{ proxy \"app\" }}\n"),
+        );
         let mut clients: Vec<Client> = (0..6).map(|_| Client::connect(weir.address)).collect();
         for _ in 0..4 {
             for client in &mut clients {

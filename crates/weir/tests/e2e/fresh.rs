@@ -12,7 +12,10 @@ use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
 use crate::kit::unix::UnixFront;
-use crate::kit::{Client, Gone, Honest, Io, Link, Scratch, Server, Weir, eventually, nonce, on_both_drivers, status};
+use crate::kit::{
+    Client, Gone, Honest, Io, Link, Scratch, Server, Weir, eventually, nonce, on_both_drivers,
+    status,
+};
 
 on_both_drivers!(good_kept_connections_are_used; alone: requests_leave_slow_kept_connections);
 
@@ -37,7 +40,10 @@ fn app(front: &UnixFront) -> String {
 /// Each client sends one request, all at the same time.
 fn ask_all(clients: &mut [Client]) {
     let nonces: Vec<String> = clients.iter().map(|_| nonce()).collect();
-    clients.iter_mut().zip(&nonces).for_each(|(client, nonce)| client.get(&format!("/victim?n={nonce}")));
+    clients
+        .iter_mut()
+        .zip(&nonces)
+        .for_each(|(client, nonce)| client.get(&format!("/victim?n={nonce}")));
     for (client, nonce) in clients.iter_mut().zip(&nonces) {
         check_honest(nonce, &client.reply()).unwrap();
     }
@@ -64,8 +70,14 @@ fn requests_leave_slow_kept_connections(io: Io) {
     let told = of_server(&weir);
     let p99 = |kind: &str| told["fresh"][kind].as_u64().expect("it is known");
     assert!(p99("kept_p99_us") > 4 * p99("fresh_p99_us"), "{told}");
-    assert!(told["totals"]["fresh_requests"].as_u64() > Some(16) && told["totals"]["fresh_turns"] == 1, "{told}");
-    assert!(weir.answer(&["status"]).contains("each request has its own connection: p99 to the first byte"));
+    assert!(
+        told["totals"]["fresh_requests"].as_u64() > Some(16) && told["totals"]["fresh_turns"] == 1,
+        "{told}"
+    );
+    assert!(
+        weir.answer(&["status"])
+            .contains("each request has its own connection: p99 to the first byte")
+    );
     assert!(weir.answer(&["status", "server", "app", &front.name]).contains("fresh"));
     // New connections are impossible from now on. Kept ones remain.
     fs::remove_file(&path).expect("it is there");
@@ -92,7 +104,10 @@ fn good_kept_connections_are_used(io: Io) {
     });
     let told = of_server(&weir);
     let (all, fresh) = (&told["totals"]["requests"], &told["totals"]["fresh_requests"]);
-    assert!(fresh.as_u64() >= Some(8) && fresh.as_u64() < all.as_u64().map(|all| all / 2), "{told}");
+    assert!(
+        fresh.as_u64() >= Some(8) && fresh.as_u64() < all.as_u64().map(|all| all / 2),
+        "{told}"
+    );
     weir.stop();
     server.finish();
 }

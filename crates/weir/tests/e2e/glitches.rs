@@ -3,12 +3,17 @@
 //! connections in order. How: a client and a server that do such things, over both drivers.
 //! docs/status-glitches.md#glitches
 
-use crate::kit::{Client, Ended, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers};
+use crate::kit::{
+    Client, Ended, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers,
+};
 use serde_json::Value;
 use weir_check::upstreams::{check_honest, honest_answer};
 use weir_check::{End, Request};
 
-on_both_drivers!(a_client_over_its_limit_is_closed_in_order, a_connection_over_its_limit_is_made_anew,);
+on_both_drivers!(
+    a_client_over_its_limit_is_closed_in_order,
+    a_connection_over_its_limit_is_made_anew,
+);
 
 fn json(weir: &Weir, arguments: &[&str]) -> Value {
     serde_json::from_str(&weir.answer(&[arguments, &["--json"]].concat())).expect("JSON")
@@ -16,12 +21,15 @@ fn json(weir: &Weir, arguments: &[&str]) -> Value {
 
 fn a_client_over_its_limit_is_closed_in_order(io: Io) {
     let server = Server::start(Honest);
-    let log = "access-log \"-\" format=\"<$request_uri $status $glitches $ended_by $phase $reason>\"";
-    let weir = Weir::start(io, 2, &format!("{log}\nclient glitches-limit=5\n{}", app(&server, 2, "")));
+    let log =
+        "access-log \"-\" format=\"<$request_uri $status $glitches $ended_by $phase $reason>\"";
+    let weir =
+        Weir::start(io, 2, &format!("{log}\nclient glitches-limit=5\n{}", app(&server, 2, "")));
     let (mut client, mut other) = (Client::connect(weir.address), Client::connect(weir.address));
     let nonces: Vec<String> = (0..10).map(|_| nonce()).collect();
     // All in one segment: the third request is the one too many, with seven behind it.
-    let one = |nonce: &String| format!("\r\nGET /v?n={nonce} HTTP/1.1\r\nHost: a\r\nX_y: 1\r\n\r\n");
+    let one =
+        |nonce: &String| format!("\r\nGET /v?n={nonce} HTTP/1.1\r\nHost: a\r\nX_y: 1\r\n\r\n");
     nonces.iter().for_each(|_| client.ask("GET", false));
     client.send(nonces.iter().map(one).collect::<String>().as_bytes());
     for (n, nonce) in nonces.iter().take(3).enumerate() {
@@ -38,7 +46,11 @@ fn a_client_over_its_limit_is_closed_in_order(io: Io) {
     let totals = || json(&weir, &["status"])["totals"].clone();
     eventually("the end is counted", || totals()["client_closes"]["glitches"] == 1);
     let glitches = &totals()["client_glitches"];
-    assert_eq!((&glitches["leading-line"], &glitches["underscore"]), (&3.into(), &3.into()), "{glitches}");
+    assert_eq!(
+        (&glitches["leading-line"], &glitches["underscore"]),
+        (&3.into(), &3.into()),
+        "{glitches}"
+    );
     let last = format!("</v?n={} 200 6 weir done glitches>", nonces[2]);
     eventually("the line", || weir.said().contains(&last));
     weir.stop();
@@ -65,7 +77,11 @@ fn a_connection_over_its_limit_is_made_anew(io: Io) {
         let row = &status["rows"][0];
         // The eleventh is one too many: the next request goes out on a new connection.
         let (on_this, closes) = (n % 11, n / 11);
-        assert_eq!((&row["glitches"], &row["closes"]), (&on_this.into(), &closes.into()), "{n}: {row}");
+        assert_eq!(
+            (&row["glitches"], &row["closes"]),
+            (&on_this.into(), &closes.into()),
+            "{n}: {row}"
+        );
         assert_eq!(row["closed_why"], if closes > 0 { "glitches".into() } else { Value::Null });
     }
     let shown = weir.answer(&["status", "server", "app", &server.address.to_string()]);

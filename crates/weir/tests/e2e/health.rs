@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use crate::kit::{Client, Gone, Honest, Io, Link, Server, Weir, eventually, nonce, on_both_drivers};
+use crate::kit::{
+    Client, Gone, Honest, Io, Link, Server, Weir, eventually, nonce, on_both_drivers,
+};
 use weir_check::Request;
 
 on_both_drivers!(
@@ -54,13 +56,20 @@ fn says(weir: &Weir, what: &str) {
 fn a_server_that_answers_500_is_suspended_and_comes_back(io: Io) {
     let switch = Arc::new(AtomicU16::new(500));
     let (bad, good) = (switched(&switch, |_| true), Server::start(Honest));
-    let weir = Weir::start(io, 2, &configuration(&[&bad, &good], "failover \"5xx\" limit=5 window=\"1m\""));
+    let weir = Weir::start(
+        io,
+        2,
+        &configuration(&[&bad, &good], "failover \"5xx\" limit=5 window=\"1m\""),
+    );
     let mut failed = 0;
     eventually("it is suspended", || {
         failed += usize::from(status(&weir) == 500);
         weir.said().contains("suspended: 5 responses 5xx within 60 s")
     });
-    assert!((5..10).contains(&failed), "{failed}: no more than were counted, and what was under way");
+    assert!(
+        (5..10).contains(&failed),
+        "{failed}: no more than were counted, and what was under way"
+    );
     weir.says(&format!("weir: server app {} suspended", bad.address));
     (0..50).for_each(|_| assert_eq!(status(&weir), 200));
     switch.store(200, Ordering::SeqCst);
@@ -78,11 +87,14 @@ fn a_server_that_answers_500_is_suspended_and_comes_back(io: Io) {
 
 fn a_server_whose_probes_fail_is_suspended_and_comes_back(io: Io) {
     let switch = Arc::new(AtomicU16::new(503));
-    let (bad, good) = (switched(&switch, |request| request.target == "/health"), Server::start(Honest));
-    let health = "health path=\"/health\" expect-status=200 interval=\"100ms\" timeout=\"5s\" fall=2 rise=3";
+    let (bad, good) =
+        (switched(&switch, |request| request.target == "/health"), Server::start(Honest));
+    let health =
+        "health path=\"/health\" expect-status=200 interval=\"100ms\" timeout=\"5s\" fall=2 rise=3";
     let weir = Weir::start(io, 2, &configuration(&[&bad, &good], health));
     says(&weir, "suspended: 2 probes in a row failed, the last one with: status 503");
-    let victims = || bad.log().requests.iter().filter(|(_, request)| request.target != "/health").count();
+    let victims =
+        || bad.log().requests.iter().filter(|(_, request)| request.target != "/health").count();
     let before = victims();
     (0..50).for_each(|_| assert_eq!(status(&weir), 200));
     assert_eq!(victims(), before, "nothing goes there");

@@ -38,7 +38,8 @@ letters! {
 #[test]
 fn every_letter_has_a_test() {
     let rows = catalogue();
-    let missing: Vec<&str> = rows.iter().map(|row| row.letter).filter(|letter| !LETTERS.contains(letter)).collect();
+    let missing: Vec<&str> =
+        rows.iter().map(|row| row.letter).filter(|letter| !LETTERS.contains(letter)).collect();
     assert!(missing.is_empty(), "letters without a test: {missing:?}");
 }
 
@@ -82,7 +83,9 @@ fn play(io: Io, letter: &str) {
 fn victims(client: &mut Client, count: usize) {
     let nonces: Vec<String> = (0..count).map(|_| nonce()).collect();
     nonces.iter().for_each(|nonce| client.get(&format!("/victim?n={nonce}")));
-    nonces.iter().for_each(|nonce| check_honest(nonce, &client.reply()).expect("a victim gets its own answer"));
+    nonces.iter().for_each(|nonce| {
+        check_honest(nonce, &client.reply()).expect("a victim gets its own answer")
+    });
 }
 
 /// Whole, in two parts, and (if it is short) byte by byte.

@@ -9,7 +9,9 @@
 
 use crate::kit::{Behaviour, Client, Gone, Io, Link, Random, Server, Weir, app, nonce};
 use weir_check::Request;
-use weir_check::upstreams::{Asker, Company, HostileUpstream, Outcome, Step, Trust, by_id, catalogue, check_honest};
+use weir_check::upstreams::{
+    Asker, Company, HostileUpstream, Outcome, Step, Trust, by_id, catalogue, check_honest,
+};
 
 crate::kit::rows_on_both_drivers! { play:
     e0_honest,
@@ -37,7 +39,8 @@ crate::kit::rows_on_both_drivers! { play:
 
 #[test]
 fn every_row_has_a_test() {
-    let missing: Vec<&str> = catalogue().iter().map(|row| row.id).filter(|id| !ROWS.contains(id)).collect();
+    let missing: Vec<&str> =
+        catalogue().iter().map(|row| row.id).filter(|id| !ROWS.contains(id)).collect();
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
 }
 
@@ -157,7 +160,11 @@ impl<'a> Play<'a> {
             self.server.wait("weir replaces the connection", |log| log.accepted > accepted);
         }
         if self.row.trust == Trust::Kept {
-            assert_eq!(self.server.log().accepted, accepted, "the connection should have been kept");
+            assert_eq!(
+                self.server.log().accepted,
+                accepted,
+                "the connection should have been kept"
+            );
         }
         self.some_alone(3);
         if matches!(self.row.trust, Trust::Doubt | Trust::Surplus) {
@@ -204,7 +211,8 @@ impl<'a> Play<'a> {
     fn victims_are_fine(&mut self) {
         for (client, nonces) in &mut self.victims {
             for nonce in nonces.drain(..) {
-                check_honest(&nonce, &client.reply()).unwrap_or_else(|error| panic!("a victim was harmed: {error}"));
+                check_honest(&nonce, &client.reply())
+                    .unwrap_or_else(|error| panic!("a victim was harmed: {error}"));
             }
         }
     }
@@ -239,7 +247,8 @@ impl<'a> Play<'a> {
     /// arrived there.
     fn shut_gate(&mut self, before: usize, behind: usize) -> (Client, String) {
         let trigger = &self.row.trigger;
-        let alone = trigger.method != "GET" || !(trigger.fields.is_empty() && trigger.query.is_empty());
+        let alone =
+            trigger.method != "GET" || !(trigger.fields.is_empty() && trigger.query.is_empty());
         let unanswered = match self.company {
             Company::Pipelined if alone => 1 + before,
             Company::Pipelined => 1 + before + 1 + behind,
@@ -248,7 +257,9 @@ impl<'a> Play<'a> {
         let mut client = Client::connect(self.weir.address);
         let nonce = nonce();
         client.get(&format!("/gate?n={nonce}&unanswered={unanswered}"));
-        self.server.wait("the gate is reached", |log| log.requests.iter().any(|(_, it)| it.nonce() == nonce));
+        self.server.wait("the gate is reached", |log| {
+            log.requests.iter().any(|(_, it)| it.nonce() == nonce)
+        });
         (client, nonce)
     }
 
@@ -276,12 +287,18 @@ impl<'a> Play<'a> {
         let mut gate = Client::connect(self.weir.address);
         let nonce = nonce();
         gate.get(&format!("/gate?n={nonce}&unanswered=1"));
-        self.server.wait("the gate is reached", |log| log.requests.iter().any(|(_, it)| it.nonce() == nonce));
+        self.server.wait("the gate is reached", |log| {
+            log.requests.iter().any(|(_, it)| it.nonce() == nonce)
+        });
         (0..8).for_each(|_| self.victim());
         self.server.tell(&format!("open {nonce}"));
         check_honest(&nonce, &gate.reply()).unwrap();
         self.victims_are_fine();
         let log = self.server.log();
-        assert!(log.depths[first_new..].iter().all(|&depth| depth <= 1), "pipelined after doubt: {:?}", log.depths);
+        assert!(
+            log.depths[first_new..].iter().all(|&depth| depth <= 1),
+            "pipelined after doubt: {:?}",
+            log.depths
+        );
     }
 }

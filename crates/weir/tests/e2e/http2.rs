@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use crate::kit::http2::{DATA, END_STREAM, Http2Client, PING, RST_STREAM, frame};
 use crate::kit::tls::certificate;
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, Scratch, Server, Weir, app, browse, eventually, free_port,
-    on_both_drivers, pattern, run,
+    Behaviour, Client, Gone, Honest, Io, Link, Scratch, Server, Weir, app, browse, eventually,
+    free_port, on_both_drivers, pattern, run,
 };
 use weir_check::{Body, Request};
 
@@ -37,13 +37,22 @@ fn free() -> SocketAddr {
 
 /// Returns a count of the status.
 fn total(weir: &Weir, name: &str) -> u64 {
-    let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+    let status: serde_json::Value =
+        serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
     status["totals"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", status["totals"]))
 }
 
 /// Returns what curl got: status, version of HTTP, bytes.
 fn curl(arguments: &[&str]) -> String {
-    let fixed = ["-sS", "--noproxy", "*", "-o", "/dev/null", "-w", "%{http_code} %{http_version} %{size_download}"];
+    let fixed = [
+        "-sS",
+        "--noproxy",
+        "*",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code} %{http_version} %{size_download}",
+    ];
     let output = run("curl", &[&fixed, arguments].concat());
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -51,7 +60,8 @@ fn curl(arguments: &[&str]) -> String {
 
 /// Sends this many requests with h2load. Returns whether all responses were fine.
 fn h2load(requests: &str, arguments: &[&str]) -> bool {
-    let output = run("h2load", &[&["-n", requests, "-c", "5", "-m", "20", "-t", "1"], arguments].concat());
+    let output =
+        run("h2load", &[&["-n", requests, "-c", "5", "-m", "20", "-t", "1"], arguments].concat());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let fine = format!("{requests} succeeded, 0 failed, 0 errored, 0 timeout");
     assert!(said.contains(&fine) && said.contains(&format!("{requests} 2xx")), "{said}");
@@ -65,15 +75,21 @@ fn programs_with_and_without_tls(io: Io) {
     let pool = "upstream \"own\" { pool \"pinned\"; server \"SERVER\"; }\nroute host=\"own.test\" path=\"/\" { proxy \"own\"; }\n";
     let pool = pool.replace("SERVER", &server.address.to_string());
     let tls = format!("listen \"{sealed}\" {{ tls {{\n{} }} }}\n", files.row());
-    let old = format!("listen \"{pinned}\" {{ protocols \"http/1.1\"; tls {{\n{} }} }}\n", files.row());
-    let weir = Weir::start(io, 2, &format!("{}{tls}{old}{pool}{}", h2c(plain), app(&server, 2, "")));
+    let old =
+        format!("listen \"{pinned}\" {{ protocols \"http/1.1\"; tls {{\n{} }} }}\n", files.row());
+    let weir =
+        Weir::start(io, 2, &format!("{}{tls}{old}{pool}{}", h2c(plain), app(&server, 2, "")));
     let trusted = files.certificate.display().to_string();
     let url = |scheme: &str, address: SocketAddr| format!("{scheme}://{address}/?n=00000000");
     assert!(curl(&["--http2-prior-knowledge", &url("http", plain)]).starts_with("200 2 "));
     assert!(curl(&["--http1.1", &url("http", plain)]).starts_with("200 1.1 "));
     assert!(curl(&["--http2", "--cacert", &trusted, &url("https", sealed)]).starts_with("200 2 "));
-    assert!(curl(&["--http1.1", "--cacert", &trusted, &url("https", sealed)]).starts_with("200 1.1 "));
-    assert!(curl(&["--http2", "--cacert", &trusted, &url("https", pinned)]).starts_with("200 1.1 "));
+    assert!(
+        curl(&["--http1.1", "--cacert", &trusted, &url("https", sealed)]).starts_with("200 1.1 ")
+    );
+    assert!(
+        curl(&["--http2", "--cacert", &trusted, &url("https", pinned)]).starts_with("200 1.1 ")
+    );
     // Streams cannot share a connection bound to one client: the client returns with HTTP/1.1.
     let host = format!("own.test:{}:127.0.0.1", sealed.port());
     let own = format!("https://own.test:{}/?n=00000000", sealed.port());
@@ -93,9 +109,18 @@ const LARGE: usize = 3_000_000;
 impl Behaviour for Bodies {
     fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
         assert_eq!(request.body.sum, Body::of(&pattern(request.body.length as usize)).sum);
-        let body =
-            if request.target.starts_with("/large") { pattern(LARGE) } else { request.body.length.to_string().into() };
-        link.answer(&[format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat())
+        let body = if request.target.starts_with("/large") {
+            pattern(LARGE)
+        } else {
+            request.body.length.to_string().into()
+        };
+        link.answer(
+            &[
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(),
+                &body,
+            ]
+            .concat(),
+        )
     }
 }
 
@@ -104,7 +129,8 @@ fn bodies_both_ways(io: Io) {
     let weir = Weir::start(io, 2, &format!("{}{}", h2c(address), app(&server, 2, "")));
     let (sent, got) = (scratch.write("sent", &pattern(LARGE)), scratch.path("got"));
     let (data, url) = (format!("@{}", sent.display()), format!("http://{address}"));
-    let fixed = ["-sS", "--noproxy", "*", "--http2-prior-knowledge", "-o", got.to_str().expect("text")];
+    let fixed =
+        ["-sS", "--noproxy", "*", "--http2-prior-knowledge", "-o", got.to_str().expect("text")];
     let upload = ["-H", "Expect:", "--data-binary", &data, &url];
     assert!(run("curl", &[&fixed, &upload[..]].concat()).status.success());
     assert_eq!(std::fs::read_to_string(&got).expect("a file"), LARGE.to_string());
@@ -167,7 +193,10 @@ impl Behaviour for Page {
         }
         let show = "work().then(text => document.getElementById('out').textContent = text)";
         let page = format!("<!doctype html><p id=\"out\"></p><script>{SCRIPT}\n{show}</script>");
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n", page.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n",
+            page.len()
+        );
         link.answer(&[head.as_bytes(), page.as_bytes()].concat())
     }
 }
@@ -183,7 +212,12 @@ fn a_browser_and_node(io: Io) {
     assert!(dom.contains(&format!("<p id=\"out\">{expected}</p>")), "{dom}");
     let by_browser = total(&weir, "http2_streams");
     let output = run("node", &["-e", &format!("{SCRIPT}\n{NODE}"), &format!("https://{address}")]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).trim(),
+        expected,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     // The page, and perhaps its icon; nothing by HTTP/1.1.
     assert!((83..=84).contains(&by_browser), "{by_browser}");
     assert_eq!(total(&weir, "http2_streams"), by_browser + 82);
@@ -211,11 +245,16 @@ fn a_head_a_tail_and_what_stands_between(io: Io) {
     let hints = client.get("/hints");
     let answer = client.answer(hints);
     assert_eq!((answer.statuses.as_slice(), answer.field("x-gone")), (&[103, 204][..], None));
-    let (head, no_body) = client.request("HEAD", "/", &[("cookie", "a=1"), ("cookie", "b=2")], false);
+    let (head, no_body) =
+        client.request("HEAD", "/", &[("cookie", "a=1"), ("cookie", "b=2")], false);
     client.send(&head);
     let answer = client.answer(no_body);
-    assert_eq!((answer.statuses.as_slice(), answer.field("content-length")), (&[200][..], Some("77")));
-    let (head, upload) = client.request("PUT", "/", &[("expect", "100-continue"), ("content-length", "3")], true);
+    assert_eq!(
+        (answer.statuses.as_slice(), answer.field("content-length")),
+        (&[200][..], Some("77"))
+    );
+    let (head, upload) =
+        client.request("PUT", "/", &[("expect", "100-continue"), ("content-length", "3")], true);
     client.send(&head);
     client.until("100 Continue", |client| client.answers[&upload].statuses == [100]);
     client.send(&frame(DATA, END_STREAM, upload, b"abc"));
@@ -224,7 +263,8 @@ fn a_head_a_tail_and_what_stands_between(io: Io) {
     client.until("the answer to a PING", |client| client.pongs == [b"12345678".to_vec()]);
     weir.stop();
     let log = server.finish();
-    let (_, head) = log.requests.iter().find(|(_, request)| request.method == "HEAD").expect("it came");
+    let (_, head) =
+        log.requests.iter().find(|(_, request)| request.method == "HEAD").expect("it came");
     assert_eq!(head.fields.first("cookie"), Some("a=1; b=2"));
     assert_eq!(head.fields.first("host"), Some("a.test"));
 }
@@ -246,10 +286,17 @@ fn streams_that_are_given_up_count_until_their_server_is_told(io: Io) {
     let server = Server::start(Patient);
     let address = free();
     let settings = "client { http2 streams=10 }\n";
-    let weir = Weir::start(io, 1, &format!("{}{settings}{}", h2c(address), app(&server, 50, "pipeline \"off\"\n")));
+    let weir = Weir::start(
+        io,
+        1,
+        &format!("{}{settings}{}", h2c(address), app(&server, 50, "pipeline \"off\"\n")),
+    );
     let mut client = Http2Client::connect(address, &[]);
-    let ask = |client: &mut Http2Client| -> Vec<u32> { (0..10).map(|_| client.get("/slow")).collect() };
-    let arrived = |log: &crate::kit::Log| log.requests.iter().filter(|(_, request)| request.target == "/slow").count();
+    let ask =
+        |client: &mut Http2Client| -> Vec<u32> { (0..10).map(|_| client.get("/slow")).collect() };
+    let arrived = |log: &crate::kit::Log| {
+        log.requests.iter().filter(|(_, request)| request.target == "/slow").count()
+    };
     let given_up = ask(&mut client);
     server.wait("ten requests", |log| arrived(log) == 10);
     for stream in given_up {
@@ -263,8 +310,12 @@ fn streams_that_are_given_up_count_until_their_server_is_told(io: Io) {
     assert_eq!(other.reply().status, 200);
     // The others get their turn when ten ended connections have informed the server, not before.
     server.wait("twenty requests", |log| arrived(log) == 20);
-    let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
-    assert_eq!(status["upstreams"][0]["servers"][0]["totals"]["closes"]["client-gone"], 10, "{status}");
+    let status: serde_json::Value =
+        serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+    assert_eq!(
+        status["upstreams"][0]["servers"][0]["totals"]["closes"]["client-gone"], 10,
+        "{status}"
+    );
     server.tell("go");
     for stream in later {
         assert_eq!(client.answer(stream).statuses, [200]);
@@ -284,7 +335,9 @@ fn who_opens_no_window_keeps_nobody_up(io: Io) {
     let mut client = Http2Client::connect(address, &[(4, 0)]);
     let stalled: Vec<u32> = (0..20).map(|_| client.get("/large")).collect();
     // One client has this many connections aside; the others wait for it.
-    let begun = |client: &Http2Client| stalled.iter().filter(|stream| client.answers[stream].statuses == [200]).count();
+    let begun = |client: &Http2Client| {
+        stalled.iter().filter(|stream| client.answers[stream].statuses == [200]).count()
+    };
     client.until("heads", |client| begun(client) >= 16);
     for _ in 0..20 {
         let mut honest = Client::connect(address);
@@ -297,7 +350,10 @@ fn who_opens_no_window_keeps_nobody_up(io: Io) {
     client.gives_credit = false;
     assert!(client.answer(stalled[7]).body == pattern(LARGE));
     assert!(
-        stalled.iter().filter(|stream| **stream != stalled[7]).all(|stream| client.answers[stream].body.is_empty())
+        stalled
+            .iter()
+            .filter(|stream| **stream != stalled[7])
+            .all(|stream| client.answers[stream].body.is_empty())
     );
     drop(client);
     weir.stop();
@@ -330,7 +386,8 @@ fn what_a_client_may_not_do(io: Io) {
     let server = Server::start(Patient);
     let address = free();
     // A connection for each: no request waits behind one that the server works on without end.
-    let weir = Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 50, "pipeline \"off\"\n")));
+    let weir =
+        Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 50, "pipeline \"off\"\n")));
     // Violations of RFC 9113, and of the limits, with the code of the GOAWAY (RFC 9113 §7).
     let settings = frame(4, 0, 0, &[]);
     for (what, bytes, code) in [
@@ -387,7 +444,10 @@ fn grpc_is_refused(io: Io) {
         assert_eq!(answer.statuses, [200], "{media_type}");
         assert_eq!(answer.field("grpc-status"), is_refused.then_some("12"), "{media_type}");
         if is_refused {
-            assert_eq!((answer.field("content-type"), answer.body.len()), (Some("application/grpc"), 0));
+            assert_eq!(
+                (answer.field("content-type"), answer.body.len()),
+                (Some("application/grpc"), 0)
+            );
             let message = answer.field("grpc-message").unwrap_or_default();
             assert!(message.contains("gRPC"), "{:?}", answer.fields);
             // Only a client that continues its body gets a reset.
@@ -416,7 +476,11 @@ fn malformed_requests_are_answered(io: Io) {
         let (head, stream) = client.request("GET", "/bad", &[(name, value)], false);
         client.send(&head);
         let answer = client.answer(stream);
-        assert_eq!((&answer.statuses[..], answer.ended, answer.reset), (&[400][..], true, None), "{name}");
+        assert_eq!(
+            (&answer.statuses[..], answer.ended, answer.reset),
+            (&[400][..], true, None),
+            "{name}"
+        );
         assert_eq!(String::from_utf8_lossy(&answer.body), format!("400 Bad Request: {cause}\n"));
     }
     // If the client goes on with its body, the stream is closed behind the response, with a code
@@ -436,7 +500,8 @@ fn malformed_requests_are_answered(io: Io) {
     client.send(&head);
     assert_eq!(client.answer(stream).statuses, [200]);
     // Too many of them end the connection, but no other connection.
-    let heads: Vec<Vec<u8>> = (0..10).map(|_| client.request("GET", "/bad", &[("te", "gzip")], false).0).collect();
+    let heads: Vec<Vec<u8>> =
+        (0..10).map(|_| client.request("GET", "/bad", &[("te", "gzip")], false).0).collect();
     client.send(&heads.concat());
     client.read_until("it ends", |client| client.closed);
     assert_eq!(client.goaways.last().map(|(_, code)| *code), Some(11));
@@ -450,7 +515,11 @@ fn malformed_requests_are_answered(io: Io) {
         log.requests.iter().all(|(_, request)| !request.target.starts_with("/bad")),
         "nothing of them was forwarded"
     );
-    let blank = log.requests.iter().find(|(_, request)| request.nonce() == "00000000").expect("it was asked");
+    let blank = log
+        .requests
+        .iter()
+        .find(|(_, request)| request.nonce() == "00000000")
+        .expect("it was asked");
     assert_eq!(blank.1.fields.all("x-blank"), ["b"]);
 }
 
@@ -463,7 +532,9 @@ fn resets_have_a_budget(io: Io) {
     for number in 1..1000 {
         let (head, stream) = client.request("POST", "/", &[], true);
         client.send(&[head, frame(PING, 0, 0, b"12345678")].concat());
-        client.read_until("a PING is answered", |client| client.pongs.len() >= number || client.closed);
+        client.read_until("a PING is answered", |client| {
+            client.pongs.len() >= number || client.closed
+        });
         if client.closed {
             break;
         }

@@ -8,8 +8,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use crate::kit::http2::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Http2Client, PING, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
-    header_block,
+    DATA, END_HEADERS, END_STREAM, HEADERS, Http2Client, PING, PREFACE, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, frame, header_block,
 };
 use crate::kit::{Honest, Io, Server, Weir, app, bounded, free_port, on_both_drivers};
 use weir_check::streams::kind::{CONTINUATION, PRIORITY};
@@ -34,7 +34,12 @@ const NOISE_TICKS: u64 = 30;
 
 /// Returns a head as a block, without an index.
 fn head(method: &str) -> Vec<u8> {
-    header_block(&[(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", "/")])
+    header_block(&[
+        (":method", method),
+        (":scheme", "http"),
+        (":authority", "a.test"),
+        (":path", "/"),
+    ])
 }
 
 /// Repeats bytes until they are a flood.
@@ -94,17 +99,27 @@ fn floods() -> Vec<(&'static str, Vec<u8>)> {
         ("CVE-2019-9518 empty DATA", open(&frame(DATA, 0, 1, b""))),
         (
             "CVE-2023-44487 requests that are reset",
-            streams(4000, |stream| [post(stream), frame(RST_STREAM, 0, stream, &8u32.to_be_bytes())].concat()),
+            streams(4000, |stream| {
+                [post(stream), frame(RST_STREAM, 0, stream, &8u32.to_be_bytes())].concat()
+            }),
         ),
-        ("CVE-2024-27316 CONTINUATION", [unended.clone(), often(&frame(CONTINUATION, 0, 1, &crumb))].concat()),
-        ("CVE-2024-27316 empty CONTINUATION", [unended.clone(), often(&frame(CONTINUATION, 0, 1, b""))].concat()),
+        (
+            "CVE-2024-27316 CONTINUATION",
+            [unended.clone(), often(&frame(CONTINUATION, 0, 1, &crumb))].concat(),
+        ),
+        (
+            "CVE-2024-27316 empty CONTINUATION",
+            [unended.clone(), often(&frame(CONTINUATION, 0, 1, b""))].concat(),
+        ),
         (
             "CVE-2024-27316 large CONTINUATION",
             [unended, often(&frame(CONTINUATION, 0, 1, &crumb.repeat(1000)))].concat(),
         ),
         (
             "CVE-2025-8671 window updates by nothing",
-            streams(4000, |stream| [post(stream), frame(WINDOW_UPDATE, 0, stream, &[0; 4])].concat()),
+            streams(4000, |stream| {
+                [post(stream), frame(WINDOW_UPDATE, 0, stream, &[0; 4])].concat()
+            }),
         ),
         (
             "CVE-2025-8671 DATA behind the end",
@@ -117,7 +132,12 @@ fn floods() -> Vec<(&'static str, Vec<u8>)> {
         (
             "crumbs of a cookie",
             streams(60, |stream| {
-                frame(HEADERS, END_HEADERS | END_STREAM, stream, &[head("GET"), crumb.repeat(150)].concat())
+                frame(
+                    HEADERS,
+                    END_HEADERS | END_STREAM,
+                    stream,
+                    &[head("GET"), crumb.repeat(150)].concat(),
+                )
             }),
         ),
         ("window updates", often(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]))),
@@ -170,7 +190,10 @@ fn floods_are_cheap(io: Io) {
         let highest = attack(&weir, address, &flood);
         let (grown, used) = (highest.saturating_sub(memory), weir.cpu_ticks() - ticks);
         assert!(grown < ATTACKERS as u64 * CONNECTION_BYTES, "{name}: {grown} bytes");
-        assert!(used <= worth + NOISE_TICKS, "{name}: {used} ticks, {WORTH} honest requests cost {worth}");
+        assert!(
+            used <= worth + NOISE_TICKS,
+            "{name}: {used} ticks, {WORTH} honest requests cost {worth}"
+        );
         println!("{name}: {grown} bytes, {used} ticks of {worth}");
         honest(3);
     }

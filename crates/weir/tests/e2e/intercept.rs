@@ -13,7 +13,9 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use crate::intercept_first::{UNREACHABLE, begin, make_networks};
-use crate::kit::{Io, Scratch, Waiting, bounded, eventually, in_own_network_as_root, ip, on_both_drivers, run};
+use crate::kit::{
+    Io, Scratch, Waiting, bounded, eventually, in_own_network_as_root, ip, on_both_drivers, run,
+};
 use crate::transparent::{Between, CLIENT, SERVER};
 use crate::transparent_http::{client, serve_http, told};
 
@@ -42,8 +44,19 @@ impl Intercept {
     pub(crate) fn start_by(mut command: Command, io: Io, more: &[&str]) -> Intercept {
         let scratch = Scratch::new();
         let said = std::fs::File::create(scratch.path("said")).expect("a file");
-        command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080,8443"]);
-        command.args(["--workers", "2", "--io", io.word()]).args(more).env("WEIR_ADMIN", scratch.path("admin.sock"));
+        command.args([
+            "intercept",
+            "--client-side",
+            "pc",
+            "--server-side",
+            "ps",
+            "--ports",
+            "8080,8443",
+        ]);
+        command
+            .args(["--workers", "2", "--io", io.word()])
+            .args(more)
+            .env("WEIR_ADMIN", scratch.path("admin.sock"));
         let child = command.stdin(Stdio::null()).stderr(said).spawn().expect("it starts");
         let intercept = Intercept { child, scratch };
         eventually("it listens", || intercept.said().contains("listening on"));
@@ -81,7 +94,8 @@ impl Intercept {
     /// Returns everything in `weir status`.
     pub(crate) fn status(&self) -> serde_json::Value {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let told = crate::kit::finish(command.args(["status", "--json"]).env("WEIR_ADMIN", self.admin()));
+        let told =
+            crate::kit::finish(command.args(["status", "--json"]).env("WEIR_ADMIN", self.admin()));
         serde_json::from_slice(&told.stdout).expect("JSON")
     }
 
@@ -118,7 +132,16 @@ pub(crate) fn in_network_with_programs(module: &str, test: &str, io: Io, body: i
 /// Whether the kernel accepts the programs that lead connections to weir; if not, prints that.
 pub(crate) fn takes_programs() -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["intercept", "check", "--client-side", "lo", "--server-side", "lo", "--ports", "80"]);
+    command.args([
+        "intercept",
+        "check",
+        "--client-side",
+        "lo",
+        "--server-side",
+        "lo",
+        "--ports",
+        "80",
+    ]);
     let said = crate::kit::finish(command.env("WEIR_ADMIN", "off")).stdout;
     let said = String::from_utf8_lossy(&said);
     let why = said.lines().find(|line| line.contains("the kernel rejects the programs"));
@@ -128,11 +151,16 @@ pub(crate) fn takes_programs() -> bool {
 /// Returns everything that could be left here: interfaces, and rules and routes besides the
 /// kernel's own.
 pub(crate) fn surroundings() -> String {
-    let shown = |line: &str| String::from_utf8(run("ip", &line.split(' ').collect::<Vec<_>>()).stdout).expect("text");
+    let shown = |line: &str| {
+        String::from_utf8(run("ip", &line.split(' ').collect::<Vec<_>>()).stdout).expect("text")
+    };
     let names = shown("-o link");
-    let names = names.lines().filter_map(|line| line.split(": ").nth(1)).map(|name| format!("{name}\n"));
-    let rules = ["rule", "-6 rule", "route show table all", "-6 route show table all"].map(shown).concat();
-    let rules = rules.lines().filter(|line| !line.contains("proto kernel")).map(|line| format!("{line}\n"));
+    let names =
+        names.lines().filter_map(|line| line.split(": ").nth(1)).map(|name| format!("{name}\n"));
+    let rules =
+        ["rule", "-6 rule", "route show table all", "-6 route show table all"].map(shown).concat();
+    let rules =
+        rules.lines().filter(|line| !line.contains("proto kernel")).map(|line| format!("{line}\n"));
     names.chain(rules).collect()
 }
 
@@ -163,7 +191,8 @@ fn connections_are_taken(io: Io) {
     in_network("connections_are_taken", io, || {
         let between = Between::new();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
-        let weir = Intercept::start(io, &["--client-congestion", "reno", "--metrics", "127.0.0.1:0"]);
+        let weir =
+            Intercept::start(io, &["--client-congestion", "reno", "--metrics", "127.0.0.1:0"]);
         for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
             let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
             assert!(told.contains("4000 to ") && told.contains(from), "{told}");
@@ -187,8 +216,10 @@ fn connections_are_taken(io: Io) {
         drop(stream);
         eventually("it is gone", || weir.total("client_connections") == 0);
         let told = weir.status();
-        let mut scraped = TcpStream::connect(told["metrics"].as_str().expect("an address")).expect("it is out here");
-        write!(scraped, "GET /metrics HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n").expect("it reads");
+        let mut scraped = TcpStream::connect(told["metrics"].as_str().expect("an address"))
+            .expect("it is out here");
+        write!(scraped, "GET /metrics HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
         let mut page = String::new();
         scraped.read_to_string(&mut page).expect("text");
         assert!(page.contains("\nweir_tcp_connections_total 3\n"), "{page}");
@@ -196,7 +227,10 @@ fn connections_are_taken(io: Io) {
         let refused = between.ask(CLIENT[0], 4002, SERVER[0], 8443).expect_err("nobody is there");
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let said = weir.end("-TERM");
-        assert!(said.contains("intercepts new TCP connections from pc to ps, ports 8080, 8443"), "{said}");
+        assert!(
+            said.contains("intercepts new TCP connections from pc to ps, ports 8080, 8443"),
+            "{said}"
+        );
         assert!(said.contains("intercepted 4 connections; 0 bypassed weir"), "{said}");
     });
 }
@@ -211,17 +245,27 @@ fn requests_are_read(io: Io) {
         }
         let log = scratch.path("access.log");
         let path = log.to_str().expect("text");
-        let weir = Intercept::start(io, &["--http", "8080", "--access-log", path, "--server-congestion", "reno"]);
+        let weir = Intercept::start(
+            io,
+            &["--http", "8080", "--access-log", path, "--server-congestion", "reno"],
+        );
         for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
             let mut one = client(&between, from, 4000, to, 8080);
             for n in 1..=3 {
                 let (code, said) = told(&mut one, "/v", "elsewhere.example");
-                assert!(code == 200 && said.ends_with(&format!(" for elsewhere.example, {n}")), "{said}");
-                assert!(said.contains(from) && said.contains("4000 to ") && said.contains(to), "{said}");
+                assert!(
+                    code == 200 && said.ends_with(&format!(" for elsewhere.example, {n}")),
+                    "{said}"
+                );
+                assert!(
+                    said.contains(from) && said.contains("4000 to ") && said.contains(to),
+                    "{said}"
+                );
             }
             assert_eq!(weir.total("requests"), (at as u64 + 1) * 3);
         }
-        let (mut plain, said) = between.ask(CLIENT[0], 4001, SERVER[0], 8443).expect("it gets through");
+        let (mut plain, said) =
+            between.ask(CLIENT[0], 4001, SERVER[0], 8443).expect("it gets through");
         assert_eq!(said, "198.18.1.2:4001 to 198.18.2.2:8443");
         echoes(&mut plain);
         assert_eq!((weir.total("tcp_connections"), weir.total("requests")), (1, 6));
@@ -243,16 +287,27 @@ fn what_is_not_for_it_passes_by(io: Io) {
         let between = Between::new();
         between.serve(SERVER[0], 8080);
         between.serve(SERVER[0], 9000);
-        let (mut before, _) = between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("nobody is between");
+        let (mut before, _) =
+            between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("nobody is between");
         let weir = Intercept::start(io, &[]);
         echoes(&mut before);
         let (mut other, _) = between.ask(CLIENT[0], 4001, SERVER[0], 9000).expect("another port");
         echoes(&mut other);
         let mut check = Command::new(env!("CARGO_BIN_EXE_weir"));
-        check.args(["intercept", "check", "--client-side", "pc", "--server-side", "ps", "--ports", "80"]);
+        check.args([
+            "intercept",
+            "check",
+            "--client-side",
+            "pc",
+            "--server-side",
+            "ps",
+            "--ports",
+            "80",
+        ]);
         let told = crate::kit::finish(check.env("WEIR_ADMIN", "off")).stdout;
         assert!(
-            String::from_utf8_lossy(&told).contains("another `weir intercept` intercepts connections that leave by ps")
+            String::from_utf8_lossy(&told)
+                .contains("another `weir intercept` intercepts connections that leave by ps")
         );
         // From one of the ports itself.
         let (mut odd, _) = between.ask(CLIENT[0], 8443, SERVER[0], 8080).expect("it passes by");
@@ -278,7 +333,8 @@ fn what_is_not_for_it_passes_by(io: Io) {
         );
         if run("nft", &["-f", &rules.display().to_string()]).status.success() {
             for (port, to) in [(4009, "198.18.1.1"), (4010, SERVER[0])] {
-                let (mut translated, told) = between.ask(CLIENT[0], port, to, 8080).expect("it passes by");
+                let (mut translated, told) =
+                    between.ask(CLIENT[0], port, to, 8080).expect("it passes by");
                 echoes(&mut translated);
                 assert_eq!(told.starts_with("198.18.2.1:"), port == 4010, "{told}");
             }
@@ -286,7 +342,8 @@ fn what_is_not_for_it_passes_by(io: Io) {
             eprintln!("not tested: no NAT here");
         }
         assert_eq!(weir.total("tcp_connections"), 0);
-        let (mut taken, _) = between.ask(CLIENT[0], 4002, SERVER[0], 8080).expect("it gets through");
+        let (mut taken, _) =
+            between.ask(CLIENT[0], 4002, SERVER[0], 8080).expect("it gets through");
         echoes(&mut taken);
         assert_eq!(weir.total("tcp_connections"), 1);
         echoes(&mut before);
@@ -313,11 +370,14 @@ fn without_room_connections_pass_by(io: Io) {
             weir.said().contains("new connections bypass weir: 400 descriptors are nearly used up")
         });
         let before = weir.total("tcp_connections");
-        let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+        let (mut stream, _) =
+            between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
         echoes(&mut stream);
         assert_eq!(weir.total("tcp_connections"), before);
         open.clear();
-        eventually("there is room", || weir.said().contains("weir intercepts new connections again"));
+        eventually("there is room", || {
+            weir.said().contains("weir intercepts new connections again")
+        });
         between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
         assert_eq!(weir.total("tcp_connections"), before + 1);
         weir.end("-INT");
@@ -341,7 +401,9 @@ fn under_a_flood_connections_pass_by(io: Io) {
         };
         may_wait(64);
         let mut begun = Vec::new();
-        let mut more = |count| begun.extend((0..count).map(|_| begin(&between, (ASTRAY, 0), (SERVER[0], 8080))));
+        let mut more = |count| {
+            begun.extend((0..count).map(|_| begin(&between, (ASTRAY, 0), (SERVER[0], 8080))))
+        };
         more(200);
         let of = |name: &str| weir.status()["interception"][name].clone();
         eventually("it is a flood", || {
@@ -351,7 +413,8 @@ fn under_a_flood_connections_pass_by(io: Io) {
         eventually("others pass by", || {
             more(1);
             let (passed, taken) = (of("passed_by").as_u64(), weir.total("tcp_connections"));
-            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+            let (mut stream, _) =
+                between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
             echoes(&mut stream);
             of("passed_by").as_u64() > passed && weir.total("tcp_connections") == taken
         });
@@ -378,7 +441,8 @@ fn nothing_is_left(io: Io) {
         let before = surroundings();
         for signal in ["-INT", "-KILL"] {
             let weir = Intercept::start(io, &[]);
-            let (mut stream, _) = between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
+            let (mut stream, _) =
+                between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
             echoes(&mut stream);
             assert_ne!(surroundings(), before, "there is an interface");
             weir.end(signal);
@@ -393,7 +457,8 @@ fn nothing_is_left(io: Io) {
             bounded(&stream);
             let over = stream.read(&mut [0; 4]).expect_err("it does not look whole");
             assert_eq!(over.kind(), ErrorKind::ConnectionReset, "{signal}");
-            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+            let (mut stream, _) =
+                between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
             echoes(&mut stream);
         }
     });
@@ -403,8 +468,16 @@ fn each_side_is_as_asked(io: Io) {
     in_network("each_side_is_as_asked", io, || {
         let between = Between::new();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
-        let clients = ["--client-congestion", "reno", "--client-initcwnd", "40", "--client-max-rate", "20Mbit/s"];
-        let servers = ["--server-congestion", "reno", "--server-initcwnd", "20", "--server-mss", "1000"];
+        let clients = [
+            "--client-congestion",
+            "reno",
+            "--client-initcwnd",
+            "40",
+            "--client-max-rate",
+            "20Mbit/s",
+        ];
+        let servers =
+            ["--server-congestion", "reno", "--server-initcwnd", "20", "--server-mss", "1000"];
         let weir = Intercept::start(io, &[&clients[..], &servers].concat());
         let process = weir.process().to_string();
         let inside = |command: &[&str]| {
@@ -417,9 +490,12 @@ fn each_side_is_as_asked(io: Io) {
                 assert!(routes.contains(window), "{routes}");
             }
             let (stream, _) = between.ask(from, 4000, to, 8080).expect("it gets through");
-            let of = |filter: &str| inside(&["ss", family, "-Htin", "state", "established", filter]);
+            let of =
+                |filter: &str| inside(&["ss", family, "-Htin", "state", "established", filter]);
             let (clients, servers) = (of("sport = :8080"), of("dport = :8080"));
-            for (shown, wanted) in [(&clients, [" cwnd:40 ", "/20000000bps"]), (&servers, [" cwnd:20 ", " mss:988 "])] {
+            for (shown, wanted) in
+                [(&clients, [" cwnd:40 ", "/20000000bps"]), (&servers, [" cwnd:20 ", " mss:988 "])]
+            {
                 assert!(wanted.iter().all(|word| shown.contains(word)), "{wanted:?}: {shown}");
             }
             SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("an option");
@@ -436,18 +512,30 @@ fn what_stands_in_the_way_is_said() {
         }
         let weir = |arguments: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-            let done = crate::kit::finish(command.arg("intercept").args(arguments).env("WEIR_ADMIN", "off"));
-            let texts = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+            let done = crate::kit::finish(
+                command.arg("intercept").args(arguments).env("WEIR_ADMIN", "off"),
+            );
+            let texts =
+                [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
             (done.status.code(), texts.concat())
         };
         ip("link add pc type veth peer name ps");
         let sides = ["--client-side", "pc", "--server-side", "ps", "--ports", "80"];
         let with = |more: &[&str]| weir(&[&sides, more].concat());
-        let (code, said) = weir(&["check", "--client-side", "eth7", "--server-side", "ps", "--ports", "80"]);
-        assert!(code == Some(1) && said.contains("no interface eth7") && said.contains("this machine has "), "{said}");
+        let (code, said) =
+            weir(&["check", "--client-side", "eth7", "--server-side", "ps", "--ports", "80"]);
+        assert!(
+            code == Some(1)
+                && said.contains("no interface eth7")
+                && said.contains("this machine has "),
+            "{said}"
+        );
         let (code, said) = with(&["check", "--client-congestion", "warp"]);
         assert!(
-            code == Some(1) && said.contains("congestion control `warp`: this kernel has no such congestion control"),
+            code == Some(1)
+                && said.contains(
+                    "congestion control `warp`: this kernel has no such congestion control"
+                ),
             "{said}"
         );
         assert!(said.contains("this machine does not forward packets that arrive on pc"), "{said}");
@@ -455,14 +543,24 @@ fn what_stands_in_the_way_is_said() {
         assert!(code == Some(1) && said.contains("sysctl net.ipv4.ip_forward=1"), "{said}");
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root may");
         let (code, said) = with(&["check"]);
-        assert!(code == Some(0) && said.contains("note: pc is down") && said.contains("no obstacles found"), "{said}");
+        assert!(
+            code == Some(0)
+                && said.contains("note: pc is down")
+                && said.contains("no obstacles found"),
+            "{said}"
+        );
         assert!(said.contains("note: /sys does not show pc"), "{said}");
         let mut command = Command::new("unshare");
         let script = "mount -t sysfs sysfs /sys && exec \"$0\" intercept check \"$@\"";
         command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")]).args(sides);
         let done = crate::kit::finish(command.env("WEIR_ADMIN", "off"));
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(said.contains("note: pc is not a card: the core that sends a packet also receives it there"), "{said}");
+        assert!(
+            said.contains(
+                "note: pc is not a card: the core that sends a packet also receives it there"
+            ),
+            "{said}"
+        );
         let (code, said) = weir(&["--client-side", "pc", "--server-side", "pc", "--ports", "80"]);
         assert!(code == Some(1) && said.contains("pc is both sides"), "{said}");
         let (code, said) = weir(&["--client-side", "pc", "--server-side", "lo", "--ports", "80"]);
@@ -479,30 +577,63 @@ fn what_stands_in_the_way_is_said() {
         assert!(code == Some(0) && said.contains("# ip -n NS tuntap add held mode tun"), "{said}");
         let (code, said) = with(&["--print", "--connect", "syn"]);
         assert!(code == Some(0) && said.contains("# ip -n NS tuntap add held mode tun"), "{said}");
-        assert!(said.contains("copies of new connections go to held") && !said.contains("iif held"), "{said}");
+        assert!(
+            said.contains("copies of new connections go to held") && !said.contains("iif held"),
+            "{said}"
+        );
         let (code, said) = with(&["--connect", "last"]);
-        assert!(code == Some(2) && said.contains("[possible values: accept, syn, first]"), "{said}");
+        assert!(
+            code == Some(2) && said.contains("[possible values: accept, syn, first]"),
+            "{said}"
+        );
         let (code, said) = with(&["--print", "--client-initcwnd", "40", "--server-dscp", "ef"]);
-        assert!(code == Some(0) && said.contains("route add default dev outside initcwnd 40 table 101"), "{said}");
-        assert!(said.contains("rule add fwmark 1 lookup 101") && said.contains("dscp \"ef\""), "{said}");
+        assert!(
+            code == Some(0) && said.contains("route add default dev outside initcwnd 40 table 101"),
+            "{said}"
+        );
+        assert!(
+            said.contains("rule add fwmark 1 lookup 101") && said.contains("dscp \"ef\""),
+            "{said}"
+        );
         let (code, said) = with(&["--client-max-rate", "fast"]);
         assert!(code == Some(2) && said.contains("`fast` is not a rate"), "{said}");
         let (code, said) = with(&["--http", "443"]);
-        assert!(code == Some(2) && said.contains("--http 443: weir does not intercept that port"), "{said}");
+        assert!(
+            code == Some(2) && said.contains("--http 443: weir does not intercept that port"),
+            "{said}"
+        );
         let (code, said) = with(&["--ports", "443,80", "--connect", "first"]);
         assert!(code == Some(2) && said.contains("--ports: port 80 is named twice"), "{said}");
         for connect in ["syn", "first"] {
             let (code, said) = with(&["--http", "80", "--connect", connect]);
-            let word = format!("--connect {connect} works only for connections that weir forwards unchanged");
+            let word = format!(
+                "--connect {connect} works only for connections that weir forwards unchanged"
+            );
             assert!(code == Some(2) && said.contains(&word), "{said}");
         }
         let (code, said) = with(&["--print", "--http", "80"]);
-        assert!(code == Some(0) && said.contains("route { proxy \"requests\"; }") && !said.contains("tcp {"), "{said}");
-        assert!(!run("ip", &["link"]).stdout.windows(5).any(|at| at == b"weir1"), "nothing was made");
+        assert!(
+            code == Some(0)
+                && said.contains("route { proxy \"requests\"; }")
+                && !said.contains("tcp {"),
+            "{said}"
+        );
+        assert!(
+            !run("ip", &["link"]).stdout.windows(5).any(|at| at == b"weir1"),
+            "nothing was made"
+        );
         let mut command = Command::new("setpriv");
-        command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", env!("CARGO_BIN_EXE_weir"), "intercept"]);
+        command.args([
+            "--bounding-set=-sys_admin",
+            "--inh-caps=-sys_admin",
+            env!("CARGO_BIN_EXE_weir"),
+            "intercept",
+        ]);
         let done = crate::kit::finish(command.args(sides).env("WEIR_ADMIN", "off"));
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(done.status.code() == Some(77) && said.contains("cannot create a network namespace"), "{said}");
+        assert!(
+            done.status.code() == Some(77) && said.contains("cannot create a network namespace"),
+            "{said}"
+        );
     });
 }

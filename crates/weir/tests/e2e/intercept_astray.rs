@@ -34,21 +34,26 @@ fn number(text: &str, group: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "));
     let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
     let mut both = names.split(' ').zip(values.split(' '));
-    both.find(|(known, _)| *known == name).and_then(|(_, value)| value.parse().ok()).expect("a number")
+    both.find(|(known, _)| *known == name)
+        .and_then(|(_, value)| value.parse().ok())
+        .expect("a number")
 }
 
 /// Returns how many "unreachable" errors have reached the servers' machine, for each family.
 fn errors(between: &Between) -> [u64; 2] {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).expect("a file");
+    let read = |name: &str| {
+        std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).expect("a file")
+    };
     let [four, six] = between.servers.inside(|| ["snmp", "snmp6"].map(read));
-    let six = six.lines().find_map(|line| line.strip_prefix("Icmp6InDestUnreachs")?.trim().parse().ok());
+    let six =
+        six.lines().find_map(|line| line.strip_prefix("Icmp6InDestUnreachs")?.trim().parse().ok());
     [number(&four, "Icmp", "InDestUnreachs"), six.expect("a number")]
 }
 
 /// Begins a connect from an address that its machine does not have, and leaves it under way.
 fn begin_from_nowhere(between: &Between, from: &str, to: &str) -> Socket {
-    let [from, to] =
-        [(from, 0), (to, 8080)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+    let [from, to] = [(from, 0), (to, 8080)]
+        .map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
     between.clients.inside(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
         match from {
@@ -82,14 +87,18 @@ fn errors_about_handshakes_stay_outside(io: Io) {
         }
         let weir = Intercept::start(io, &[]);
         let before = errors(&between);
-        let begun = NOWHERE.iter().zip(SERVER).map(|((from, _), to)| begin_from_nowhere(&between, from, to));
+        let begun = NOWHERE
+            .iter()
+            .zip(SERVER)
+            .map(|((from, _), to)| begin_from_nowhere(&between, from, to));
         let begun: Vec<_> = begun.collect();
         // weir keeps these errors from the kernel inside, and they go on to the address in whose
         // name it has replied.
         eventually("errors about both have passed", || {
             errors(&between).iter().zip(before).all(|(now, before)| *now > before)
         });
-        let netstat = std::fs::read_to_string(format!("/proc/{}/net/netstat", weir.process())).expect("a file");
+        let netstat = std::fs::read_to_string(format!("/proc/{}/net/netstat", weir.process()))
+            .expect("a file");
         assert_eq!(number(&netstat, "TcpExt", "ListenDrops"), 0);
         let of = |name: &str| weir.status()["interception"][name].clone();
         eventually("both are taken", || of("taken").as_u64() >= Some(2));
@@ -105,7 +114,8 @@ fn errors_about_handshakes_stay_outside(io: Io) {
 fn hears(between: &Between, from: &str, to: &str) -> Socket {
     let [from, to] = [from, to].map(|host| SocketAddr::new(host.parse().expect("an address"), 0));
     between.servers.inside(|| {
-        let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::TCP)).expect("root may");
+        let socket =
+            Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::TCP)).expect("root may");
         socket.bind(&to.into()).expect("it is there");
         socket.connect(&from.into()).expect("there is a route");
         socket.set_nonblocking(true).expect("an option");
@@ -121,8 +131,11 @@ fn what_comes_again_is_not_new(io: Io) {
         shell.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weir")]);
         let weir = Intercept::start_by(shell, io, &[]);
         let taken = || weir.status()["interception"]["taken"].as_u64();
-        let late: Vec<_> =
-            LATE.into_iter().zip(SERVER).map(|(from, to)| begin(&between, (from, 0), (to, 8080))).collect();
+        let late: Vec<_> = LATE
+            .into_iter()
+            .zip(SERVER)
+            .map(|(from, to)| begin(&between, (from, 0), (to, 8080)))
+            .collect();
         eventually("both are taken", || taken() >= Some(2));
         let mut open = Vec::new();
         eventually("there is no room", || {
@@ -135,7 +148,10 @@ fn what_comes_again_is_not_new(io: Io) {
         let before = sent_again(&between);
         eventually("both have sent it again", || sent_again(&between) >= before + 2);
         for server in &mut heard {
-            assert_eq!(server.read(&mut [0; 256]).expect_err("nobody comes").kind(), ErrorKind::WouldBlock);
+            assert_eq!(
+                server.read(&mut [0; 256]).expect_err("nobody comes").kind(),
+                ErrorKind::WouldBlock
+            );
         }
         find_answers();
         for client in late {
@@ -143,14 +159,20 @@ fn what_comes_again_is_not_new(io: Io) {
             client.set_nonblocking(false).expect("an option");
             let mut client = TcpStream::from(client);
             bounded(&client);
-            let greeting =
-                format!("{} to {}\n", client.local_addr().expect("bound"), client.peer_addr().expect("open"));
+            let greeting = format!(
+                "{} to {}\n",
+                client.local_addr().expect("bound"),
+                client.peer_addr().expect("open")
+            );
             client.write_all(b"ping").expect("open");
             let mut told = vec![0; greeting.len() + 4];
             client.read_exact(&mut told).expect("what was said");
             assert_eq!(String::from_utf8_lossy(&told), format!("{greeting}ping"));
         }
-        assert!(heard.iter_mut().all(|server| server.read(&mut [0; 256]).is_ok()), "they hear what weir begins");
+        assert!(
+            heard.iter_mut().all(|server| server.read(&mut [0; 256]).is_ok()),
+            "they hear what weir begins"
+        );
         assert_eq!(weir.total("tcp_connections"), known + 2);
         // Other connections do pass by.
         between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");

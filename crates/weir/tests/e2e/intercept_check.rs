@@ -37,12 +37,26 @@ fn what_is_printed_is_what_is_done(io: Io) {
         // interfaces.
         let new = settings("unshare", &["--net"]);
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080,8443"]);
-        let done = crate::kit::finish(command.args(["--connect", "first", "--print"]).env("WEIR_ADMIN", "off"));
+        command.args([
+            "intercept",
+            "--client-side",
+            "pc",
+            "--server-side",
+            "ps",
+            "--ports",
+            "8080,8443",
+        ]);
+        let done = crate::kit::finish(
+            command.args(["--connect", "first", "--print"]).env("WEIR_ADMIN", "off"),
+        );
         let printed = String::from_utf8_lossy(&done.stdout).into_owned();
         let mut lines: BTreeMap<String, String> = printed
             .lines()
-            .filter_map(|line| line.strip_prefix("# ip netns exec NS sysctl -w ")?.trim_matches('\'').split_once('='))
+            .filter_map(|line| {
+                line.strip_prefix("# ip netns exec NS sysctl -w ")?
+                    .trim_matches('\'')
+                    .split_once('=')
+            })
             .map(|(name, value)| (name.replace('.', "/"), value.to_owned()))
             .collect();
         assert!(lines.len() >= 9, "{printed}");
@@ -51,7 +65,9 @@ fn what_is_printed_is_what_is_done(io: Io) {
         for (name, value) in &lines {
             assert_eq!(there.get(name), Some(value), "{name}");
         }
-        let changed = there.iter().filter(|(name, value)| new.get(*name).is_some_and(|before| before != *value));
+        let changed = there
+            .iter()
+            .filter(|(name, value)| new.get(*name).is_some_and(|before| before != *value));
         for (name, value) in changed {
             assert_eq!(lines.get(name), Some(value), "{name} is not printed");
         }
@@ -60,7 +76,8 @@ fn what_is_printed_is_what_is_done(io: Io) {
 
 /// The same rights as in the unit file of the packages.
 fn four_rights_are_enough(io: Io) {
-    const RIGHTS: [&str; 2] = ["--bounding-set=-all,+sys_admin,+net_admin,+net_raw,+bpf", "--no-new-privs"];
+    const RIGHTS: [&str; 2] =
+        ["--bounding-set=-all,+sys_admin,+net_admin,+net_raw,+bpf", "--no-new-privs"];
     in_network_with_programs("intercept_check", "four_rights_are_enough", io, || {
         let tried = run("setpriv", &[&RIGHTS[..], &["true"]].concat());
         if !tried.status.success() {
@@ -98,7 +115,9 @@ fn what_leads_nowhere_is_said() {
         };
         let said = check();
         assert!(
-            said.contains("no route delivers IPv4 packets for other addresses to sockets of this machine"),
+            said.contains(
+                "no route delivers IPv4 packets for other addresses to sockets of this machine"
+            ),
             "{said}"
         );
         assert!(!said.contains("IPv6"), "nobody listens for those: {said}");
@@ -123,21 +142,36 @@ fn where_answers_come_back_is_said() {
         SERVER.iter().for_each(|host| between.serve(host, 8080));
         let with = |words: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-            command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080"]);
+            command.args([
+                "intercept",
+                "--client-side",
+                "pc",
+                "--server-side",
+                "ps",
+                "--ports",
+                "8080",
+            ]);
             let done = crate::kit::finish(command.args(words).env("WEIR_ADMIN", "off"));
             let said = [done.stdout, done.stderr].concat();
             (done.status.code(), String::from_utf8_lossy(&said).into_owned())
         };
-        let probe = |server: &str, client: &str| with(&["check", "--probe", server, "--probe-from", client]);
+        let probe = |server: &str, client: &str| {
+            with(&["check", "--probe", server, "--probe-from", client])
+        };
         for (client, server) in CLIENT.into_iter().zip(["198.18.2.2:8080", "[fd00:2::2]:8080"]) {
             let (_, said) = probe(server, client);
             assert!(
-                said.contains(&format!("note: {server} accepts {client}, and its reply came back by ps")),
+                said.contains(&format!(
+                    "note: {server} accepts {client}, and its reply came back by ps"
+                )),
                 "{said}"
             );
         }
         let (_, said) = probe("198.18.2.2:9", CLIENT[0]);
-        assert!(said.contains("note: 198.18.2.2:9 refuses 198.18.1.2, and its reply came back by ps"), "{said}");
+        assert!(
+            said.contains("note: 198.18.2.2:9 refuses 198.18.1.2, and its reply came back by ps"),
+            "{said}"
+        );
         ip(&format!("link add px type veth peer name x netns {}", between.servers.process()));
         ip("link set px up");
         between.servers.ip("addr add 198.18.4.2/24 dev x");
@@ -149,14 +183,22 @@ fn where_answers_come_back_is_said() {
         between.servers.ip("route add blackhole 198.18.1.2");
         let (code, said) = probe("198.18.2.2:8080", CLIENT[0]);
         assert!(
-            code == Some(1) && said.contains("error: no reply of 198.18.2.2:8080 to 198.18.1.2 arrived here"),
+            code == Some(1)
+                && said.contains("error: no reply of 198.18.2.2:8080 to 198.18.1.2 arrived here"),
             "{said}"
         );
         let (code, said) = probe("198.18.2.2:8080", "198.18.1.1");
-        assert!(code == Some(1) && said.contains("198.18.1.1 or 198.18.2.2 is this machine's own address"), "{said}");
+        assert!(
+            code == Some(1)
+                && said.contains("198.18.1.1 or 198.18.2.2 is this machine's own address"),
+            "{said}"
+        );
         let (code, said) = probe("198.18.2.2:8080", CLIENT[1]);
         assert!(code == Some(2) && said.contains("one is IPv4, and the other is IPv6"), "{said}");
         let (code, said) = with(&["--probe", "198.18.2.2:8080", "--probe-from", CLIENT[0]]);
-        assert!(code == Some(2) && said.contains("--probe is for `weir intercept check`"), "{said}");
+        assert!(
+            code == Some(2) && said.contains("--probe is for `weir intercept check`"),
+            "{said}"
+        );
     });
 }

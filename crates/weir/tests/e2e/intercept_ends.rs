@@ -100,9 +100,12 @@ fn an_abort_is_one(io: Io) {
         let pairs = Pairs::new();
         let weir = Intercept::start(io, &[]);
         for family in [0, 1] {
-            for (is_client, is_half_closed) in [(true, false), (false, false), (true, true), (false, true)] {
+            for (is_client, is_half_closed) in
+                [(true, false), (false, false), (true, true), (false, true)]
+            {
                 let [client, server] = pairs.pair(family);
-                let (mut one, mut other) = if is_client { (client, server) } else { (server, client) };
+                let (mut one, mut other) =
+                    if is_client { (client, server) } else { (server, client) };
                 tells(&mut other, &mut one);
                 tells(&mut one, &mut other);
                 if is_half_closed {
@@ -113,7 +116,11 @@ fn an_abort_is_one(io: Io) {
                 SockRef::from(&one).set_linger(Some(Duration::ZERO)).expect("an option");
                 drop(one);
                 let end = other.read(&mut [0; 4]).expect_err("it does not look whole");
-                assert_eq!(end.kind(), ErrorKind::ConnectionReset, "client {is_client}, half {is_half_closed}");
+                assert_eq!(
+                    end.kind(),
+                    ErrorKind::ConnectionReset,
+                    "client {is_client}, half {is_half_closed}"
+                );
                 eventually("it is over", || weir.total("client_connections") == 0);
             }
         }
@@ -156,7 +163,8 @@ fn a_stopped_weir_is_passed_by(io: Io) {
         echoes(&mut before);
         eventually("weir intercepts new connections again", || {
             let taken = weir.total("tcp_connections");
-            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+            let (mut stream, _) =
+                between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
             echoes(&mut stream);
             weir.total("tcp_connections") > taken
         });
@@ -180,21 +188,28 @@ fn where_connections_are_tracked(io: Io) {
             )
         };
         let counters = "counter wrong {}\ncounter known {}\ncounter begun {}\n";
-        let rules =
-            format!("table inet guard {{ {counters}{} }}\n", ["input", "output", "forward"].map(chain).concat());
+        let rules = format!(
+            "table inet guard {{ {counters}{} }}\n",
+            ["input", "output", "forward"].map(chain).concat()
+        );
         let rules = scratch.write("rules.nft", rules.as_bytes()).display().to_string();
         let loaded = run("nft", &["-f", &rules]);
         if !loaded.status.success() {
-            return eprintln!("not tested: no conntrack here: {}", String::from_utf8_lossy(&loaded.stderr));
+            return eprintln!(
+                "not tested: no conntrack here: {}",
+                String::from_utf8_lossy(&loaded.stderr)
+            );
         }
         let weir = Intercept::start(io, &[]);
         let process = weir.process().to_string();
-        let inside = |command: &[&str]| run("nsenter", &[&["-t", &process, "-n"], command].concat());
+        let inside =
+            |command: &[&str]| run("nsenter", &[&["-t", &process, "-n"], command].concat());
         assert!(inside(&["nft", "-f", &rules]).status.success());
         let much: Vec<u8> = (0..2_000_000_u32).map(|at| (at / 7) as u8).collect();
         for (from, to) in CLIENT.into_iter().zip(SERVER) {
             for _ in 0..3 {
-                let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
+                let (mut stream, told) =
+                    between.ask(from, 4000, to, 8080).expect("it gets through");
                 assert!(told.contains("4000 to ") && told.contains(from), "{told}");
                 std::thread::scope(|scope| {
                     let (mut writer, much) = (&stream, &much);
@@ -212,8 +227,11 @@ fn where_connections_are_tracked(io: Io) {
             let list = ["nft", "list", "counter", "inet", "guard", name];
             let shown = if is_inside { inside(&list) } else { run(list[0], &list[1..]) };
             let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-            let packets = shown.split_once("packets ").and_then(|(_, rest)| rest.split_whitespace().next());
-            packets.and_then(|packets| packets.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name}: {shown}"))
+            let packets =
+                shown.split_once("packets ").and_then(|(_, rest)| rest.split_whitespace().next());
+            packets
+                .and_then(|packets| packets.parse::<u64>().ok())
+                .unwrap_or_else(|| panic!("{name}: {shown}"))
         };
         assert!(counted("known", true) > 100 && counted("begun", false) >= 6, "both track");
         assert_eq!((counted("wrong", true), counted("wrong", false)), (0, 0));

@@ -66,7 +66,9 @@ pub(crate) fn make_networks(between: &Between) {
             std::fs::write(format!("/proc/sys/net/{name}"), "1").expect("root may");
         }
     });
-    for (kind, hosts) in [("blackhole", DROPPED), ("unreachable", UNREACHABLE), ("prohibit", FORBIDDEN)] {
+    for (kind, hosts) in
+        [("blackhole", DROPPED), ("unreachable", UNREACHABLE), ("prohibit", FORBIDDEN)]
+    {
         for ((family, host), via) in ["-4", "-6"].into_iter().zip(hosts).zip(SERVER) {
             between.servers.ip(&format!("{family} route add {kind} {host}"));
             ip(&format!("{family} route add {host} via {via}"));
@@ -76,7 +78,8 @@ pub(crate) fn make_networks(between: &Between) {
 
 /// Begins to connect.
 pub(crate) fn begin(between: &Between, from: (&str, u16), to: (&str, u16)) -> Socket {
-    let [from, to] = [from, to].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+    let [from, to] =
+        [from, to].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
     between.clients.inside(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
         socket.set_nonblocking(true).expect("an option");
@@ -104,7 +107,10 @@ fn servers_are_asked_first(io: Io) {
             echoes(&mut stream);
             let refused = between.ask(from, 4001, to, 8443).expect_err("nobody is there");
             assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-            assert_eq!((weir.held("connected"), weir.held("refused"), weir.total("tcp_connections")), (at, at, at));
+            assert_eq!(
+                (weir.held("connected"), weir.held("refused"), weir.total("tcp_connections")),
+                (at, at, at)
+            );
             // The same addresses and ports once more.
             stream.write_all(b"bye!").expect("open");
             drop(stream);
@@ -121,8 +127,11 @@ fn the_network_says_what_it_would(io: Io) {
         let between = between();
         make_networks(&between);
         let all = [UNREACHABLE, FORBIDDEN, GONE];
-        for (family, name) in ["ipv4", "ipv6"].into_iter().flat_map(|family| SOON.map(|name| (family, name))) {
-            std::fs::write(format!("/proc/sys/net/{family}/neigh/ps/{name}"), "1").expect("root may");
+        for (family, name) in
+            ["ipv4", "ipv6"].into_iter().flat_map(|family| SOON.map(|name| (family, name)))
+        {
+            std::fs::write(format!("/proc/sys/net/{family}/neigh/ps/{name}"), "1")
+                .expect("root may");
         }
         let asked = Cell::new(0u64);
         let ask = || {
@@ -147,12 +156,19 @@ fn the_network_says_what_it_would(io: Io) {
         };
         let without = ask();
         asked.set(0);
-        assert!(without.contains(&Errno::HOSTUNREACH) && without.contains(&Errno::ACCESS), "{without:?}");
+        assert!(
+            without.contains(&Errno::HOSTUNREACH) && without.contains(&Errno::ACCESS),
+            "{without:?}"
+        );
         let weir = Intercept::start(io, &FIRST);
         assert_eq!(ask(), without);
         let held = weir.totals()["tcp_held"].take();
         let expected = (Some(asked.get()), 0);
-        assert_eq!((held["unreachable"].as_u64(), weir.total("tcp_connections")), expected, "{held} {without:?}");
+        assert_eq!(
+            (held["unreachable"].as_u64(), weir.total("tcp_connections")),
+            expected,
+            "{held} {without:?}"
+        );
         weir.end("-TERM");
     });
 }
@@ -162,8 +178,11 @@ fn silence_is_silence(io: Io) {
         let between = between();
         make_networks(&between);
         let weir = Intercept::start(io, &FIRST);
-        let silent: Vec<_> =
-            CLIENT.into_iter().zip(DROPPED).map(|(from, to)| begin(&between, (from, 0), (to, 8080))).collect();
+        let silent: Vec<_> = CLIENT
+            .into_iter()
+            .zip(DROPPED)
+            .map(|(from, to)| begin(&between, (from, 0), (to, 8080)))
+            .collect();
         eventually("they are held", || weir.total("tcp_holding") == 2);
         let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
         echoes(&mut stream);
@@ -177,11 +196,16 @@ fn silence_is_silence(io: Io) {
 
 /// Returns how often machines of clients have repeated a first packet.
 pub(crate) fn sent_again(between: &Between) -> u64 {
-    let text = between.clients.inside(|| std::fs::read_to_string("/proc/thread-self/net/netstat")).expect("a file");
+    let text = between
+        .clients
+        .inside(|| std::fs::read_to_string("/proc/thread-self/net/netstat"))
+        .expect("a file");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
     let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
     let mut both = names.split(' ').zip(values.split(' '));
-    both.find(|(name, _)| *name == "TCPSynRetrans").and_then(|(_, value)| value.parse().ok()).expect("a number")
+    both.find(|(name, _)| *name == "TCPSynRetrans")
+        .and_then(|(_, value)| value.parse().ok())
+        .expect("a number")
 }
 
 fn a_packet_that_comes_again_changes_nothing(io: Io) {
@@ -192,7 +216,8 @@ fn a_packet_that_comes_again_changes_nothing(io: Io) {
         between.servers.ip(&format!("route add blackhole {}", CLIENT[0]));
         let before = sent_again(&between);
         std::thread::scope(|scope| {
-            let asks = scope.spawn(|| between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("it gets through"));
+            let asks = scope
+                .spawn(|| between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("it gets through"));
             eventually("it has sent it again", || sent_again(&between) > before);
             assert_eq!(weir.total("tcp_holding"), 1);
             between.servers.ip(&format!("route del blackhole {}", CLIENT[0]));
@@ -200,7 +225,10 @@ fn a_packet_that_comes_again_changes_nothing(io: Io) {
             assert!(told.starts_with("198.18.1.2:4000 to "), "{told}");
             echoes(&mut stream);
         });
-        assert_eq!((weir.held("connected"), weir.held("let-through"), weir.total("tcp_connections")), (1, 0, 1));
+        assert_eq!(
+            (weir.held("connected"), weir.held("let-through"), weir.total("tcp_connections")),
+            (1, 0, 1)
+        );
         weir.end("-TERM");
     });
 }
@@ -216,7 +244,9 @@ pub(crate) fn ask_many(between: &Between) -> u64 {
             scope.spawn(move || {
                 together.wait();
                 let at = thread % 2;
-                let open = (0..EACH).map(|_| between.ask(CLIENT[at], 0, SERVER[at], 8080).expect("it gets through"));
+                let open = (0..EACH).map(|_| {
+                    between.ask(CLIENT[at], 0, SERVER[at], 8080).expect("it gets through")
+                });
                 let open: Vec<(TcpStream, String)> = open.collect();
                 open.into_iter().for_each(|(mut stream, told)| {
                     // Each has its own connection.
@@ -254,7 +284,8 @@ fn without_room_clients_are_accepted_first(io: Io) {
             silent.extend((0..10).map(|_| begin(&between, (CLIENT[0], 0), (DROPPED[0], 8080))));
             eventually("all are held", || weir.total("tcp_holding") == held);
         }
-        let (mut stream, told) = between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("it gets through");
+        let (mut stream, told) =
+            between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("it gets through");
         assert!(told.starts_with("198.18.1.2:4000 to "), "{told}");
         echoes(&mut stream);
         let refused = between.ask(CLIENT[0], 4001, SERVER[0], 8443).expect_err("nobody is there");
@@ -272,13 +303,15 @@ fn nothing_is_left_of_what_was_held(io: Io) {
         for signal in ["-INT", "-KILL"] {
             let weir = Intercept::start(io, &FIRST);
             let silent = begin(&between, (CLIENT[0], 0), (DROPPED[0], 8080));
-            let (mut stream, _) = between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
+            let (mut stream, _) =
+                between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
             echoes(&mut stream);
             eventually("it is held", || weir.total("tcp_holding") == 1);
             weir.end(signal);
             eventually("nothing is left", || surroundings() == before);
             assert!(!has_ended(&silent), "{signal}");
-            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+            let (mut stream, _) =
+                between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
             echoes(&mut stream);
         }
         // A held client is served without weir when its packet is repeated.
@@ -288,7 +321,8 @@ fn nothing_is_left_of_what_was_held(io: Io) {
         weir.end("-KILL");
         between.servers.ip(&format!("addr add {}/32 dev s", DROPPED[0]));
         between.servers.ip(&format!("route del blackhole {}", DROPPED[0]));
-        let listener = between.servers.inside(|| TcpListener::bind((DROPPED[0], 8080))).expect("a free port");
+        let listener =
+            between.servers.inside(|| TcpListener::bind((DROPPED[0], 8080))).expect("a free port");
         listener.accept().expect("it comes again");
         eventually("it is connected", || has_ended(&waits) && waits.peer_addr().is_ok());
     });

@@ -60,7 +60,8 @@ fn behind_the_servers(io: Io) {
                 for mut stream in listener.incoming().map_while(Result::ok) {
                     let _ = writeln!(stream, "hello");
                     let mut all = Vec::new();
-                    let _ = stream.read_to_end(&mut all).and_then(|count| writeln!(stream, "{count}"));
+                    let _ =
+                        stream.read_to_end(&mut all).and_then(|count| writeln!(stream, "{count}"));
                 }
             });
         }
@@ -86,7 +87,8 @@ fn behind_the_clients(io: Io) {
         let far = behind(&between.clients, CLIENT);
         // Sends a lot.
         for host in SERVER {
-            let listener = between.servers.inside(|| TcpListener::bind((host, 8080))).expect("a free port");
+            let listener =
+                between.servers.inside(|| TcpListener::bind((host, 8080))).expect("a free port");
             std::thread::spawn(move || {
                 for mut stream in listener.incoming().map_while(Result::ok) {
                     let _ = stream.write_all(&[7; MUCH]);
@@ -96,7 +98,8 @@ fn behind_the_clients(io: Io) {
         for mode in MODES {
             let weir = Intercept::start(io, &["--connect", mode]);
             for to in SERVER {
-                let mut stream = far.inside(|| TcpStream::connect((to, 8080))).expect("it gets through");
+                let mut stream =
+                    far.inside(|| TcpStream::connect((to, 8080))).expect("it gets through");
                 bounded(&stream);
                 let mut told = Vec::new();
                 stream.read_to_end(&mut told).expect("an end in order");

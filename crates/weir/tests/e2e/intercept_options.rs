@@ -42,17 +42,25 @@ fn what_would_be_lost_passes_by(io: Io) {
     in_network_with_programs("intercept_options", "what_would_be_lost_passes_by", io, || {
         let between = between();
         let weir = Intercept::start(io, &[]);
-        let odd = [option(0, 19, 18), option(0, 29, 16), option(0, 30, 12), option(22, 19, 18), option(24, 29, 16)];
+        let odd = [
+            option(0, 19, 18),
+            option(0, 29, 16),
+            option(0, 30, 12),
+            option(22, 19, 18),
+            option(24, 29, 16),
+        ];
         let last = [option(36, 30, 4), option(38, 29, 2)];
         let odd: Vec<_> = odd.into_iter().chain(last).collect();
         // A maximum segment size, a window scale, and as many no-operations as fit.
         let usual = [option(0, 2, 4), option(1, 3, 3), vec![1; 40]];
         let count = |name: &str| weir.status()["interception"][name].as_u64().expect("a number");
         for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(SERVER)) {
-            let [own, peer] = [from, to].map(|host| SocketAddr::new(host.parse().expect("an address"), 0));
+            let [own, peer] =
+                [from, to].map(|host| SocketAddr::new(host.parse().expect("an address"), 0));
             let raw = |address: SocketAddr| {
                 let socket =
-                    Socket::new(Domain::for_address(address), Type::RAW, Some(Protocol::TCP)).expect("root may");
+                    Socket::new(Domain::for_address(address), Type::RAW, Some(Protocol::TCP))
+                        .expect("root may");
                 socket.bind(&address.into()).expect("it is there");
                 socket
             };
@@ -76,7 +84,11 @@ fn what_would_be_lost_passes_by(io: Io) {
                 client.send_to(&first_packet(port, options), &peer.into()).expect("it is sent");
             }
             eventually("others are taken", || count("taken") == at * usual.len() as u64);
-            assert_eq!((count("with_options"), count("passed_by")), (at * odd.len() as u64, 0), "to {to}");
+            assert_eq!(
+                (count("with_options"), count("passed_by")),
+                (at * odd.len() as u64, 0),
+                "to {to}"
+            );
         }
         assert_eq!(weir.total("tcp_connections"), 0);
         weir.end("-TERM");

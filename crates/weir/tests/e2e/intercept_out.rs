@@ -39,8 +39,11 @@ fn the_way_out_is_short_where_it_can_be(io: Io) {
             assert_eq!(weir.total("tcp_connections"), 2);
             let received = received(&format!("weir{}", weir.process()));
             let process = weir.process().to_string();
-            let inside =
-                run("nsenter", &["-t", &process, "-n", "ip", "-6", "-o", "addr", "show", "scope", "global"]).stdout;
+            let inside = run(
+                "nsenter",
+                &["-t", &process, "-n", "ip", "-6", "-o", "addr", "show", "scope", "global"],
+            )
+            .stdout;
             assert_eq!(String::from_utf8_lossy(&inside), "", "routers announce addresses");
             ip("link set ps down");
             let said = weir.end("-INT");
@@ -50,10 +53,12 @@ fn the_way_out_is_short_where_it_can_be(io: Io) {
                 assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "{end:?}");
             }
             ip("link set ps up");
-            let why: Vec<_> = said.lines().filter(|line| line.contains("pass through the stack twice")).collect();
+            let why: Vec<_> =
+                said.lines().filter(|line| line.contains("pass through the stack twice")).collect();
             assert_eq!(received == 0, why.is_empty(), "{received} {said}");
             if is_short {
-                let elsewhere = |line: &&str| line.contains("CVE-2025-40183") || line.contains("not supported");
+                let elsewhere =
+                    |line: &&str| line.contains("CVE-2025-40183") || line.contains("not supported");
                 assert!(why.iter().all(elsewhere), "{said}");
                 why.iter().for_each(|why| eprintln!("not tested, on this machine: {why}"));
             } else {
@@ -65,7 +70,12 @@ fn the_way_out_is_short_where_it_can_be(io: Io) {
 
 /// Replaces the interface towards the servers by a macvlan.
 fn servers_side_is_a_macvlan() {
-    let lines = ["set ps down", "set ps name below", "set below up", "add link below name ps type macvlan mode bridge"];
+    let lines = [
+        "set ps down",
+        "set ps name below",
+        "set below up",
+        "add link below name ps type macvlan mode bridge",
+    ];
     lines.iter().for_each(|line| ip(&format!("link {line}")));
     ip("addr flush dev below");
     ip("addr add 198.18.2.1/24 dev ps");
@@ -80,23 +90,30 @@ fn announce_router(between: &Between) {
     message.extend([3, 4, 64, 0xc0, 0, 0, 14, 16, 0, 0, 14, 16, 0, 0, 0, 0]);
     message.extend(Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 0).octets());
     between.servers.inside(|| {
-        let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6)).expect("root may");
+        let socket =
+            Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6)).expect("root may");
         socket.set_multicast_hops_v6(255).expect("an option");
         // A line is an address, the number of the interface in hexadecimal, three more words, and
         // the name of the interface.
         let addresses = std::fs::read_to_string("/proc/thread-self/net/if_inet6").expect("a file");
         let words = addresses.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let index = words.into_iter().find(|words| words.last() == Some(&"s")).expect("it has addresses")[1].to_owned();
+        let index =
+            words.into_iter().find(|words| words.last() == Some(&"s")).expect("it has addresses")
+                [1]
+            .to_owned();
         let index = u32::from_str_radix(&index, 16).expect("a number");
         let all = SocketAddrV6::new("ff02::1".parse().expect("an address"), 0, 0, index);
-        eventually("it has an address of its link", || socket.send_to(&message, &SocketAddr::V6(all).into()).is_ok());
+        eventually("it has an address of its link", || {
+            socket.send_to(&message, &SocketAddr::V6(all).into()).is_ok()
+        });
     });
 }
 
 /// Returns the packets that an interface of this machine has received.
 fn received(name: &str) -> u64 {
     let counts = std::fs::read_to_string("/proc/thread-self/net/dev").expect("a file");
-    let mut lines = counts.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+    let mut lines =
+        counts.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
     let packets = lines.next().and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
     packets.expect("it is there")
 }

@@ -15,7 +15,9 @@ use socket2::{Domain, SockRef, Socket, Type};
 use weir_io::Namespace;
 
 use crate::intercept::{Intercept, echoes, in_network_with_programs, surroundings};
-use crate::intercept_first::{DROPPED, UNREACHABLE, ask_many, begin, between, has_ended, make_networks, sent_again};
+use crate::intercept_first::{
+    DROPPED, UNREACHABLE, ask_many, begin, between, has_ended, make_networks, sent_again,
+};
 use crate::kit::{Io, bounded, eventually, ip, on_both_drivers, patience_now};
 use crate::transparent::{Between, CLIENT, SERVER};
 
@@ -71,7 +73,8 @@ fn servers_are_asked_at_once(io: Io) {
             // The same addresses and ports once more.
             for at in [2 * at - 1, 2 * at] {
                 // The server speaks first.
-                let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
+                let (mut stream, told) =
+                    between.ask(from, 4000, to, 8080).expect("it gets through");
                 assert!(told.contains("4000 to ") && told.contains(from), "{told}");
                 echoes(&mut stream);
                 assert_eq!(weir.total("tcp_connections"), at);
@@ -82,7 +85,10 @@ fn servers_are_asked_at_once(io: Io) {
                 eventually("it is gone", || weir.total("client_connections") == 0);
             }
         }
-        assert_eq!((weir.total("tcp_holding"), weir.total("tcp_ports_changed"), weir.held("abandoned")), (0, 0, 0));
+        assert_eq!(
+            (weir.total("tcp_holding"), weir.total("tcp_ports_changed"), weir.held("abandoned")),
+            (0, 0, 0)
+        );
         let said = weir.end("-TERM");
         assert!(said.contains("intercepted 4 connections"), "{said}");
     });
@@ -105,10 +111,18 @@ fn servers_that_refuse_or_are_silent(io: Io) {
         }
         eventually("they are counted", || closes() == Some(4));
         // They are accepted, and wait.
-        let silent: Vec<_> =
-            CLIENT.into_iter().zip(DROPPED).map(|(from, to)| begin(&between, (from, 0), (to, 8080))).collect();
-        eventually("they are accepted", || silent.iter().all(has_ended) && weir.total("client_connections") == 2);
-        assert_eq!((weir.total("tcp_holding"), weir.held("early") + weir.held("let-through")), (0, 6));
+        let silent: Vec<_> = CLIENT
+            .into_iter()
+            .zip(DROPPED)
+            .map(|(from, to)| begin(&between, (from, 0), (to, 8080)))
+            .collect();
+        eventually("they are accepted", || {
+            silent.iter().all(has_ended) && weir.total("client_connections") == 2
+        });
+        assert_eq!(
+            (weir.total("tcp_holding"), weir.held("early") + weir.held("let-through")),
+            (0, 6)
+        );
         let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
         echoes(&mut stream);
         drop(stream);
@@ -125,28 +139,38 @@ fn a_client_that_is_late_is_joined(io: Io) {
         let servers = SERVER.map(|host| listen(&between, host));
         let weir = Intercept::start(io, &SYN);
         let before = sent_again(&between);
-        let late: Vec<_> = LATE.into_iter().zip(SERVER).map(|(from, to)| begin_late(&between, from, to)).collect();
-        let asked: Vec<_> = servers.iter().map(|server| server.accept().expect("it is asked")).collect();
+        let late: Vec<_> =
+            LATE.into_iter().zip(SERVER).map(|(from, to)| begin_late(&between, from, to)).collect();
+        let asked: Vec<_> =
+            servers.iter().map(|server| server.accept().expect("it is asked")).collect();
         assert!(!late.iter().any(has_ended) && weir.total("tcp_connections") == 0);
         eventually("both have sent it again", || sent_again(&between) >= before + 2);
         eventually("both wait", || weir.total("tcp_holding") == 2);
         find_answers();
         for ((client, (mut server, peer)), from) in late.into_iter().zip(asked).zip(LATE) {
-            assert_eq!(client.local_addr().ok().and_then(|own| own.as_socket()), Some(peer), "{from}");
+            assert_eq!(
+                client.local_addr().ok().and_then(|own| own.as_socket()),
+                Some(peer),
+                "{from}"
+            );
             assert_eq!(peer.ip().to_string(), from);
             eventually("it is accepted", || has_ended(&client));
             client.set_nonblocking(false).expect("an option");
             let mut client = TcpStream::from(client);
             [&client, &server].into_iter().for_each(bounded);
             for (one, other) in [(true, "hello"), (false, "there")] {
-                let (from, to) = if one { (&mut server, &mut client) } else { (&mut client, &mut server) };
+                let (from, to) =
+                    if one { (&mut server, &mut client) } else { (&mut client, &mut server) };
                 from.write_all(other.as_bytes()).expect("open");
                 let mut told = [0; 5];
                 to.read_exact(&mut told).expect("it comes");
                 assert_eq!(&told, other.as_bytes());
             }
         }
-        assert_eq!((weir.held("early"), weir.held("let-through"), weir.total("tcp_holding")), (2, 0, 0));
+        assert_eq!(
+            (weir.held("early"), weir.held("let-through"), weir.total("tcp_holding")),
+            (2, 0, 0)
+        );
         // Each server got only one connection.
         for server in servers {
             server.set_nonblocking(true).expect("an option");
@@ -161,7 +185,10 @@ fn many_at_once(io: Io) {
         let between = between();
         let weir = Intercept::start(io, &SYN);
         let all = ask_many(&between);
-        assert_eq!((weir.held("early") + weir.held("let-through"), weir.total("tcp_connections")), (all, all));
+        assert_eq!(
+            (weir.held("early") + weir.held("let-through"), weir.total("tcp_connections")),
+            (all, all)
+        );
         assert_eq!((weir.total("tcp_holding"), weir.total("tcp_ports_changed")), (0, 0));
         weir.end("-TERM");
     });
@@ -173,7 +200,8 @@ fn who_is_not_accepted_is_given_up(io: Io) {
         lose_answers(&between);
         let servers = SERVER.map(|host| listen(&between, host));
         let weir = Intercept::start(io, &SYN);
-        let late: Vec<_> = LATE.into_iter().zip(SERVER).map(|(from, to)| begin_late(&between, from, to)).collect();
+        let late: Vec<_> =
+            LATE.into_iter().zip(SERVER).map(|(from, to)| begin_late(&between, from, to)).collect();
         for server in &servers {
             let (mut asked, _) = server.accept().expect("it is asked");
             bounded(&asked);
@@ -195,8 +223,9 @@ fn a_flood_is_accepted_first(io: Io) {
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weir")]);
         let weir = Intercept::start_by(shell, io, &SYN);
-        let flood =
-            |count, family: usize| (0..count).map(move |_| begin(between, (LATE[family], 0), (SERVER[family], 8080)));
+        let flood = |count, family: usize| {
+            (0..count).map(move |_| begin(between, (LATE[family], 0), (SERVER[family], 8080)))
+        };
         let mut late: Vec<_> = flood(100, 0).chain(flood(10, 1)).collect();
         eventually("there is no room", || weir.total("tcp_holding") >= 100);
         // It continues until a client is accepted first: connections that wait for long are dropped
@@ -204,7 +233,8 @@ fn a_flood_is_accepted_first(io: Io) {
         let port = std::cell::Cell::new(4000);
         let ask = || {
             port.set(port.get() + 1);
-            let (mut stream, told) = between.ask(CLIENT[0], port.get(), SERVER[0], 8080).expect("it gets through");
+            let (mut stream, told) =
+                between.ask(CLIENT[0], port.get(), SERVER[0], 8080).expect("it gets through");
             assert!(told.starts_with(&format!("198.18.1.2:{} to ", port.get())), "{told}");
             echoes(&mut stream);
         };
@@ -232,12 +262,15 @@ fn a_port_that_is_taken(io: Io) {
         let between = between();
         for connect in ["syn", "first", "accept"] {
             let weir = Intercept::start(io, &["--connect", connect]);
-            let place = Namespace::open(format!("/proc/{}/ns/net", weir.process()).as_ref()).expect("its namespace");
+            let place = Namespace::open(format!("/proc/{}/ns/net", weir.process()).as_ref())
+                .expect("its namespace");
             for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(SERVER)) {
                 let take = || {
-                    let [from, to] = [(from, 4000), (to, 8080)]
-                        .map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
-                    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
+                    let [from, to] = [(from, 4000), (to, 8080)].map(|(host, port)| {
+                        SocketAddr::new(host.parse().expect("an address"), port)
+                    });
+                    let socket =
+                        Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
                     match from {
                         SocketAddr::V4(_) => socket.set_ip_transparent_v4(true),
                         SocketAddr::V6(_) => socket.set_ip_transparent_v6(true),
@@ -249,14 +282,20 @@ fn a_port_that_is_taken(io: Io) {
                     socket
                 };
                 let taken = place.enter(take).expect("root may");
-                let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
+                let (mut stream, told) =
+                    between.ask(from, 4000, to, 8080).expect("it gets through");
                 assert!(told.contains(from) && !told.contains("4000 to "), "{connect}: {told}");
                 echoes(&mut stream);
-                assert_eq!((weir.total("tcp_ports_changed"), weir.total("tcp_connections")), (at, at), "{connect}");
+                assert_eq!(
+                    (weir.total("tcp_ports_changed"), weir.total("tcp_connections")),
+                    (at, at),
+                    "{connect}"
+                );
                 assert_eq!(weir.held("abandoned"), 0);
                 // Both are reset, so that nothing remains of this connection.
                 let both = [taken, Socket::from(stream)];
-                both.iter().for_each(|one| one.set_linger(Some(Duration::ZERO)).expect("an option"));
+                both.iter()
+                    .for_each(|one| one.set_linger(Some(Duration::ZERO)).expect("an option"));
                 drop(both);
                 eventually("it is gone", || weir.total("client_connections") == 0);
             }
@@ -275,13 +314,19 @@ fn nothing_is_left_of_what_was_begun(io: Io) {
             let weir = Intercept::start(io, &SYN);
             let late = begin_late(&between, LATE[1], SERVER[1]);
             let (mut asked, _) = server.accept().expect("it is asked");
-            let (mut stream, _) = between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
+            let (mut stream, _) =
+                between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
             echoes(&mut stream);
             weir.end(signal);
             eventually("nothing is left", || surroundings() == before);
             bounded(&asked);
-            assert_eq!(asked.read(&mut [0; 4]).expect_err("it is over").kind(), ErrorKind::ConnectionReset, "{signal}");
-            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+            assert_eq!(
+                asked.read(&mut [0; 4]).expect_err("it is over").kind(),
+                ErrorKind::ConnectionReset,
+                "{signal}"
+            );
+            let (mut stream, _) =
+                between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
             echoes(&mut stream);
             drop(late);
         }

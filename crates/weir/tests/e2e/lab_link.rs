@@ -24,7 +24,12 @@ fn in_network(test: &str, body: impl FnOnce()) {
 
 fn weir(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["lab", "link"]).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["lab", "link"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -100,7 +105,12 @@ fn has_carried(line: &Value, packets: u64) -> bool {
 
 /// Sends numbered packets from here to the far end. Returns those that arrived, and the time from
 /// the first sent to the last received.
-fn send(running: &mut Running, far: &Neighbour, packets: u32, bytes: usize) -> (Vec<u32>, Duration) {
+fn send(
+    running: &mut Running,
+    far: &Neighbour,
+    packets: u32,
+    bytes: usize,
+) -> (Vec<u32>, Duration) {
     let receiver = far.inside(|| UdpSocket::bind("198.18.0.2:0").expect("the link is there"));
     let sender = UdpSocket::bind("198.18.0.1:0").expect("the link is there");
     sender.connect(receiver.local_addr().expect("it is bound")).expect("there is a route");
@@ -129,17 +139,21 @@ fn packets_come_no_sooner_than_told() {
         let arguments = ["--delay", "30ms,20ms", "--addresses", both[0], "--addresses", both[1]];
         let running = Running::start(&far, &arguments);
         for host in ["198.18.0.1", "fd00:5::1"] {
-            let listener = TcpListener::bind(SocketAddr::new(address(host), 0)).expect("the link is there");
+            let listener =
+                TcpListener::bind(SocketAddr::new(address(host), 0)).expect("the link is there");
             let at = listener.local_addr().expect("it is bound");
             let begin = Instant::now();
-            far.inside(|| drop(TcpStream::connect_timeout(&at, patience_now()).expect("somebody listens")));
+            far.inside(|| {
+                drop(TcpStream::connect_timeout(&at, patience_now()).expect("somebody listens"))
+            });
             assert!(begin.elapsed() >= Duration::from_millis(50), "{host}: {:?}", begin.elapsed());
         }
         let last = running.end();
         for way in 0..2 {
             let figure = |name: &str| last["ways"][way][name].as_u64().expect("a number");
             assert!(
-                figure("packets_out") >= 2 && figure("lost") + figure("dropped") + figure("refused") == 0,
+                figure("packets_out") >= 2
+                    && figure("lost") + figure("dropped") + figure("refused") == 0,
                 "{last}"
             );
         }
@@ -180,7 +194,9 @@ fn the_line_is_no_faster_than_told() {
         // 8 s for each: four have room.
         let mut running = Running::start(&far, &["--rate", "1kbit/s", "--queue", "4KiB"]);
         let sender = UdpSocket::bind("198.18.0.1:0").expect("the link is there");
-        (0..10).for_each(|_| assert_eq!(sender.send_to(&[0; 972], "198.18.0.2:9").expect("there is room"), 972));
+        (0..10).for_each(|_| {
+            assert_eq!(sender.send_to(&[0; 972], "198.18.0.2:9").expect("there is room"), 972)
+        });
         let line = running.until(|line| line["ways"][0]["packets_in"] == 10);
         let dropped = line["ways"][0]["dropped"].as_u64().expect("a number");
         assert!((1..=6).contains(&dropped), "{line}");
@@ -208,7 +224,10 @@ fn nothing_is_left_whatever_ends_it() {
         let stderr = running.child.stderr.take().expect("a pipe");
         assert_eq!(running.child.wait().expect("a child").code(), Some(1));
         assert!(
-            BufReader::new(stderr).lines().map_while(Result::ok).any(|line| line.starts_with("weir lab link: wb: "))
+            BufReader::new(stderr)
+                .lines()
+                .map_while(Result::ok)
+                .any(|line| line.starts_with("weir lab link: wb: "))
         );
         assert_eq!((interfaces(), far.inside(interfaces)), before);
     });
@@ -222,13 +241,17 @@ fn a_command_runs_behind_the_link() {
         let (code, stdout, stderr) = finished(&["--delay", "1ms", "--", "sh", "-c", script]);
         assert_eq!(code, 7, "{stderr}");
         assert!(stdout.contains("198.18.0.2/30") && stdout.contains("default dev wb"), "{stdout}");
-        assert!(!stdout.contains("weir") && stderr.contains("told\n") && stderr.contains("in all"), "{stderr}");
+        assert!(
+            !stdout.contains("weir") && stderr.contains("told\n") && stderr.contains("in all"),
+            "{stderr}"
+        );
         let (code, _, stderr) = finished(&["--", "sh", "-c", "kill -TERM $$"]);
         assert_eq!(code, 128 + 15, "{stderr}");
         let (code, _, stderr) = finished(&["--", "no-such-program"]);
         assert!(code == 1 && stderr.contains("can't run no-such-program"), "{stderr}");
         // The end of weir also ends the command.
-        let mut child = weir(&["--", "sh", "-c", "echo ready; exec sleep 600"]).spawn().expect("it starts");
+        let mut child =
+            weir(&["--", "sh", "-c", "echo ready; exec sleep 600"]).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a pipe");
         assert_eq!(line, "ready\n");
@@ -246,10 +269,18 @@ fn what_cannot_be_changes_nothing() {
         let here = std::process::id().to_string();
         for (arguments, code, why) in [
             (&["--names", "lo,wb"][..], 1, "interface lo already exists here"),
-            (&["--addresses", "10.9.0.5/24,10.9.0.6/24"], 1, "already has an address here, 10.9.0.1"),
+            (
+                &["--addresses", "10.9.0.5/24,10.9.0.6/24"],
+                1,
+                "already has an address here, 10.9.0.1",
+            ),
             (&["--netns-b", &here], 2, "the same namespace"),
             (&["--netns-b", "4194305"], 1, "no process 4194305"),
-            (&["--netns-b", "no-such-name"], 1, "no namespace no-such-name (/run/netns/no-such-name)"),
+            (
+                &["--netns-b", "no-such-name"],
+                1,
+                "no namespace no-such-name (/run/netns/no-such-name)",
+            ),
             (&["--netns-a", "/dev/null"], 1, "/dev/null is not a network namespace"),
             (&["--loss", "90%", "--burst", "2"], 2, "at least 9.0 packets"),
             (&["--burst", "2"], 2, "--loss"),
@@ -258,11 +289,19 @@ fn what_cannot_be_changes_nothing() {
         ] {
             let arguments = [arguments, &["--", "true"]].concat();
             let (ended, stdout, stderr) = finished(&arguments);
-            assert!(ended == code && stderr.contains(why) && stdout.is_empty(), "{arguments:?}: {ended}: {stderr}");
+            assert!(
+                ended == code && stderr.contains(why) && stdout.is_empty(),
+                "{arguments:?}: {ended}: {stderr}"
+            );
             assert_eq!(interfaces(), before);
         }
-        let arguments =
-            ["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_weir"), "lab", "link"];
+        let arguments = [
+            "--bounding-set=-net_admin",
+            "--inh-caps=-net_admin",
+            env!("CARGO_BIN_EXE_weir"),
+            "lab",
+            "link",
+        ];
         let refused = Command::new("setpriv").args(arguments).output().expect("setpriv starts");
         let stderr = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(77), "{stderr}");
@@ -271,7 +310,10 @@ fn what_cannot_be_changes_nothing() {
             return eprintln!("not tested: disable_ipv6: {error}");
         }
         let (code, _, stderr) = finished(&["--addresses", "fd00::1/64,fd00::2/64", "--", "true"]);
-        assert!(code == 1 && stderr.contains("address fd00::1/64: IPv6 is disabled there"), "{code}: {stderr}");
+        assert!(
+            code == 1 && stderr.contains("address fd00::1/64: IPv6 is disabled there"),
+            "{code}: {stderr}"
+        );
     });
 }
 
@@ -281,16 +323,24 @@ fn others_enter_as_it_says() {
     in_network("others_enter_as_it_says", || {
         let program = [env!("CARGO_BIN_EXE_weir"), "lab", "link"];
         let own = ["unshare", "--user", "--map-root-user", "--net"];
-        for (words, says) in
-            [(&program[..], "Enter by: "), (&[&own[..], &program].concat(), "From outside of this user namespace: ")]
-        {
+        for (words, says) in [
+            (&program[..], "Enter by: "),
+            (&[&own[..], &program].concat(), "From outside of this user namespace: "),
+        ] {
             let mut command = Command::new(words[0]);
             let command = command.args(&words[1..]).stdin(Stdio::null()).stderr(Stdio::piped());
             let mut child = Ended(command.spawn().expect("it starts"));
-            let mut lines = BufReader::new(child.0.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-            let line = lines.find_map(|line| line.strip_prefix(says).map(str::to_owned)).expect("a line");
-            let shown = run("sh", &["-c", &line.replace("COMMAND", "ip -oneline address show dev wb")]);
-            assert!(String::from_utf8_lossy(&shown.stdout).contains("198.18.0.2/30"), "{line}: {shown:?}");
+            let mut lines = BufReader::new(child.0.stderr.take().expect("a pipe"))
+                .lines()
+                .map_while(Result::ok);
+            let line =
+                lines.find_map(|line| line.strip_prefix(says).map(str::to_owned)).expect("a line");
+            let shown =
+                run("sh", &["-c", &line.replace("COMMAND", "ip -oneline address show dev wb")]);
+            assert!(
+                String::from_utf8_lossy(&shown.stdout).contains("198.18.0.2/30"),
+                "{line}: {shown:?}"
+            );
         }
     });
 }

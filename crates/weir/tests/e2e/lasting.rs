@@ -26,7 +26,8 @@ on_both_drivers!(
 /// Returns the names in a directory, sorted.
 fn names(scratch: &Scratch) -> Vec<String> {
     let all = fs::read_dir(scratch.path("")).expect("it is there");
-    let mut names: Vec<String> = all.map(|entry| entry.expect("one").file_name().to_string_lossy().into()).collect();
+    let mut names: Vec<String> =
+        all.map(|entry| entry.expect("one").file_name().to_string_lossy().into()).collect();
     names.sort();
     names
 }
@@ -44,9 +45,14 @@ fn one_program_keeps_a_snapshot(io: Io) {
     store(&first, &["/a"]);
     eventually("there is one", || world.path().exists());
     let second = world.start(io, "snapshot-interval \"1s\"");
-    let who = format!("{} is kept by another program, process {} ", world.path().display(), first.pid());
+    let who =
+        format!("{} is kept by another program, process {} ", world.path().display(), first.pid());
     says(&second, &who);
-    assert!(second.said().contains("name another file in `snapshot`, or end that program"), "{}", second.said());
+    assert!(
+        second.said().contains("name another file in `snapshot`, or end that program"),
+        "{}",
+        second.said()
+    );
     assert!(snapshot(&second)["problem"].as_str().is_some_and(|problem| problem.contains(&who)));
     store(&second, &["/b", "/c"]);
     second.answer(&["cache", "purge", "http://a/a"]);
@@ -73,7 +79,11 @@ fn the_other_one_has_it_when_that_ends(io: Io) {
     delete(&mut Client::connect(second.address), "/b");
     first.stop();
     restored(&second, 1);
-    assert!(stored(&second, "/c").is_some() && stored(&second, "/a").is_none() && stored(&second, "/b").is_none());
+    assert!(
+        stored(&second, "/c").is_some()
+            && stored(&second, "/a").is_none()
+            && stored(&second, "/b").is_none()
+    );
     assert_eq!(snapshot(&second)["problem"].as_str().unwrap_or_default(), "");
     // Even when it is killed: the lock disappears with it.
     second.answer(&["cache", "purge", "--tag", "c"]);
@@ -96,7 +106,9 @@ fn it_changes_hands(io: Io) {
     weir.rewrite(&world.text("snapshot-interval \"1h\"", ""));
     weir.answer(&["reload"]);
     store(&other, &["/b"]);
-    assert!(snapshot(&other)["problem"].as_str().is_some_and(|problem| problem.contains("is kept by")));
+    assert!(
+        snapshot(&other)["problem"].as_str().is_some_and(|problem| problem.contains("is kept by"))
+    );
     weir.rewrite(&world.text("", "").replace("cache.snapshot", "moved"));
     weir.answer(&["reload"]);
     eventually("the other one has the file", || snapshot(&other)["answers"] == 1);
@@ -132,7 +144,10 @@ fn what_is_purged_while_it_changes_hands(io: Io) {
         purges.join().expect("purges")
     });
     says(&weir, "restored ");
-    assert!(purged > 0 && targets[..purged].iter().all(|target| stored(&weir, target).is_none()), "{purged}");
+    assert!(
+        purged > 0 && targets[..purged].iter().all(|target| stored(&weir, target).is_none()),
+        "{purged}"
+    );
     weir.stop();
     world.server.finish();
 }
@@ -156,7 +171,11 @@ fn one_program_keeps_bans(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let path = scratch.path("bans");
     let limits = "limit \"some\" count=\"requests\" rate=\"1000/s\"";
-    let text = format!("shield {{ {limits}; ban state=\"{}\"; }}\n{}", path.display(), app(&server, 2, ""));
+    let text = format!(
+        "shield {{ {limits}; ban state=\"{}\"; }}\n{}",
+        path.display(),
+        app(&server, 2, "")
+    );
     let first = Weir::start(io, 1, &text);
     // weir accepts clients before that.
     let (lock, pid) = (scratch.path("bans.lock"), format!("{}\n", first.pid()));

@@ -5,7 +5,9 @@
 use std::time::{Duration, Instant};
 
 use crate::kit::http2::{Http2Client, RST_STREAM};
-use crate::kit::{Client, Gone, Io, Link, Server, Weir, app, eventually, free_port, on_both_drivers};
+use crate::kit::{
+    Client, Gone, Io, Link, Server, Weir, app, eventually, free_port, on_both_drivers,
+};
 use weir_check::Request;
 use weir_check::streams::{frame, kind};
 
@@ -59,7 +61,8 @@ fn a_server_hears_that_a_client_has_left(io: Io) {
         for fields in ["", "Connection: close\r\n"] {
             for resets in [false, true] {
                 number += 1;
-                let (mut client, target) = (Client::connect(weir.address), format!("/{kind}?n={number:08}"));
+                let (mut client, target) =
+                    (Client::connect(weir.address), format!("/{kind}?n={number:08}"));
                 client.request("GET", &target, fields, b"");
                 await_event(&server, &format!("asked {target}"));
                 if kind != "poll" {
@@ -82,7 +85,8 @@ fn a_server_hears_that_a_stream_or_its_connection_has_ended(io: Io) {
     let server = Server::start(serve);
     let text = upstream(&server, 1024).replace("route {", "listen_h2c\nroute {");
     let port = free_port();
-    let text = text.replace("listen_h2c", &format!("listen \"127.0.0.1:{port}\" {{ protocols \"h2c\"; }}"));
+    let text = text
+        .replace("listen_h2c", &format!("listen \"127.0.0.1:{port}\" {{ protocols \"h2c\"; }}"));
     let weir = Weir::start(io, 2, &text);
     let mut number = 0;
     for kind in ["poll", "events", "large"] {
@@ -166,7 +170,8 @@ fn a_half_closed_client_is_answered_if_it_is_to_be(io: Io) {
         link.honest(request)
     };
     let server = Server::start(slow);
-    let weir = Weir::start(io, 1, &format!("client half-closed=\"serve\"\n{}", app(&server, 2, PATIENT)));
+    let weir =
+        Weir::start(io, 1, &format!("client half-closed=\"serve\"\n{}", app(&server, 2, PATIENT)));
     let mut client = Client::connect(weir.address);
     client.get("/slow?n=00000001");
     client.finish();

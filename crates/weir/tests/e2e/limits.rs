@@ -7,8 +7,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::kit::{
-    Client, Gone, Honest, Io, Link, Server, Waiting, Weir, app, eventually, nonce, on_both_drivers, pattern,
-    tcp_sockets,
+    Client, Gone, Honest, Io, Link, Server, Waiting, Weir, app, eventually, nonce, on_both_drivers,
+    pattern, tcp_sockets,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -82,7 +82,9 @@ fn h1_slow_heads_get_408(io: Io) {
         let slow: Vec<_> = (0..30)
             .map(|_| {
                 let stream = TcpStream::connect(weir.address).expect("weir accepts");
-                scope.spawn(move || drip(stream, b"GET / HTTP/1.1\r\nX: ", Duration::from_millis(50)))
+                scope.spawn(move || {
+                    drip(stream, b"GET / HTTP/1.1\r\nX: ", Duration::from_millis(50))
+                })
             })
             .collect();
         (0..5).for_each(|_| victim(&weir));
@@ -122,7 +124,8 @@ fn h1_silent_clients_are_closed(io: Io) {
 
 fn h2_slow_bodies_get_408(io: Io) {
     let server = Server::start(Honest);
-    let weir = Weir::start(io, 1, &format!("client body-timeout=\"300ms\"\n{}", app(&server, 1, "")));
+    let weir =
+        Weir::start(io, 1, &format!("client body-timeout=\"300ms\"\n{}", app(&server, 1, "")));
     let mut stalled: Vec<Client> = Vec::new();
     for _ in 0..20 {
         let mut client = Client::connect(weir.address);
@@ -138,7 +141,10 @@ fn h2_slow_bodies_get_408(io: Io) {
     }
     weir.stop();
     let log = server.finish();
-    assert!(log.requests.iter().all(|(_, it)| it.method == "GET"), "a slow body never cost the server a request");
+    assert!(
+        log.requests.iter().all(|(_, it)| it.method == "GET"),
+        "a slow body never cost the server a request"
+    );
 }
 
 fn h3_clients_that_stop_reading(io: Io) {
@@ -220,9 +226,12 @@ fn h6_descriptors_run_out(io: Io) {
     let mut early = Client::connect(weir.address);
     early.get("/v?n=00000000");
     assert_eq!(early.reply().status, 200);
-    let crowd: Vec<TcpStream> =
-        (0..150).map(|_| TcpStream::connect(weir.address).expect("the accept queue takes it")).collect();
-    eventually("clients have as many as they may", || weir.said().contains("descriptors are scarce"));
+    let crowd: Vec<TcpStream> = (0..150)
+        .map(|_| TcpStream::connect(weir.address).expect("the accept queue takes it"))
+        .collect();
+    eventually("clients have as many as they may", || {
+        weir.said().contains("descriptors are scarce")
+    });
     // The kernel may accept more at once; those are closed first.
     eventually("what is reserved for servers is free", || weir.descriptors() < 60);
     // An early client still gets its server, which has no connection yet.
@@ -276,7 +285,8 @@ fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
                     })
                 })
                 .collect();
-            let uploads: Vec<TcpStream> = uploads.into_iter().map(|it| it.join().expect("stuck")).collect();
+            let uploads: Vec<TcpStream> =
+                uploads.into_iter().map(|it| it.join().expect("stuck")).collect();
             (0..5).for_each(|_| victim(&weir));
             drop(uploads);
         });
@@ -307,14 +317,18 @@ fn thousands_of_requests_are_cancelled_at_once(io: Io) {
             .map(|_| {
                 let mut stream = TcpStream::connect(weir.address).expect("weir accepts");
                 stream.write_all(request.as_bytes()).expect("there is room");
-                socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a socket option");
+                socket2::SockRef::from(&stream)
+                    .set_linger(Some(Duration::ZERO))
+                    .expect("a socket option");
                 stream
             })
             .collect();
         let unanswered = |weir: &Weir| {
-            let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+            let status: serde_json::Value =
+                serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
             let clients = &status["clients"];
-            clients["waiting"].as_u64().expect("a number") + clients["in_flight"].as_u64().expect("a number")
+            clients["waiting"].as_u64().expect("a number")
+                + clients["in_flight"].as_u64().expect("a number")
         };
         eventually("all are asked", || unanswered(&weir) == (CLIENTS * EACH) as u64);
         // All of them in one turn, or a few; first those whose requests came last and are at the
@@ -335,7 +349,8 @@ fn thousands_of_requests_are_cancelled_at_once(io: Io) {
 fn hundred_clients_of_every_bad_kind(io: Io) {
     let server = Server::start(large);
     // Long enough for a victim that others keep from its processor.
-    let limits = "client head-timeout=\"2s\" idle-timeout=\"2s\" body-timeout=\"2s\" send-timeout=\"2s\"\n";
+    let limits =
+        "client head-timeout=\"2s\" idle-timeout=\"2s\" body-timeout=\"2s\" send-timeout=\"2s\"\n";
     let weir = Weir::start(io, 2, &format!("{limits}{}", app(&server, 8, "")));
     (0..3).for_each(|_| victim(&weir));
     server.wait("the pool is there", |log| log.open == 8);
@@ -372,7 +387,8 @@ fn bad_client(weir: &Weir, kind: usize) {
             // The end comes when weir loses patience: then writing fails.
             let stream = client.stream();
             eventually("a client that doesn't read is ended", || {
-                socket2::SockRef::from(&stream).take_error().is_ok_and(|error| error.is_some()) || is_hung_up(&stream)
+                socket2::SockRef::from(&stream).take_error().is_ok_and(|error| error.is_some())
+                    || is_hung_up(&stream)
             });
         }
         // Resets in the middle of a response.
@@ -404,7 +420,8 @@ fn connections_limit_closes_at_once(io: Io) {
         // The connection that tested for readiness may still count.
         let (mut client, nonce) = (Client::connect(weir.address), nonce());
         client.ask("GET", false);
-        let sent = client.try_send(format!("GET /victim?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        let sent = client
+            .try_send(format!("GET /victim?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
         if sent && client.try_reply().is_some() {
             kept.push(client);
         }
@@ -417,7 +434,8 @@ fn connections_limit_closes_at_once(io: Io) {
     eventually("room again", || {
         let mut client = Client::connect(weir.address);
         client.ask("GET", false);
-        client.try_send(b"GET /victim?n=00000000 HTTP/1.1\r\nHost: a\r\n\r\n") && client.try_reply().is_some()
+        client.try_send(b"GET /victim?n=00000000 HTTP/1.1\r\nHost: a\r\n\r\n")
+            && client.try_reply().is_some()
     });
     drop(kept);
     weir.stop();

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, on_both_drivers, passwd};
+use crate::kit::{
+    Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, on_both_drivers, passwd,
+};
 use serde_json::Value;
 
 on_both_drivers!(
@@ -42,7 +44,10 @@ fn combined_by_default(io: Io) {
     assert_eq!(before, "127.0.0.1 - -");
     assert_eq!(time.len(), "21/Nov/2026:22:40:56 +0100".len(), "{time}");
     let bytes = reply.body.length;
-    assert_eq!(after, format!("\"GET /a?n=1 HTTP/1.1\" 200 {bytes} \"http://r/\\x22\" \"curl/8\"\n"));
+    assert_eq!(
+        after,
+        format!("\"GET /a?n=1 HTTP/1.1\" 200 {bytes} \"http://r/\\x22\" \"curl/8\"\n")
+    );
     weir.stop();
     server.finish();
 }
@@ -54,7 +59,9 @@ fn load(address: std::net::SocketAddr, name: &str, requests: usize) {
     for first in (0..requests).step_by(10) {
         let numbers = first..requests.min(first + 10);
         let target = |number| format!("/{name}/{number}?n={number}");
-        numbers.clone().for_each(|number| client.request("GET", &target(number), "User-Agent: é\"\\\t€\r\n", b""));
+        numbers.clone().for_each(|number| {
+            client.request("GET", &target(number), "User-Agent: é\"\\\t€\r\n", b"")
+        });
         numbers.for_each(|_| assert_eq!(client.reply().status, 200));
     }
 }
@@ -66,21 +73,29 @@ fn json_has_a_line_for_each_answer(io: Io) {
     let path = scratch.path("a.log");
     let weir = start(io, 2, &server, &format!("\"{}\" format=json", path.display()));
     let address = weir.address;
-    let clients = (0..CLIENTS).map(|client| std::thread::spawn(move || load(address, &client.to_string(), EACH)));
+    let clients = (0..CLIENTS)
+        .map(|client| std::thread::spawn(move || load(address, &client.to_string(), EACH)));
     clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().expect("served"));
     weir.stop();
     let mut seen = BTreeSet::new();
     for line in text(&path).lines() {
-        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let value: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let number = |name: &str| value[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
-        assert_eq!((number("status"), &value["ended_by"], &value["phase"]), (200.0, &"none".into(), &"done".into()));
+        assert_eq!(
+            (number("status"), &value["ended_by"], &value["phase"]),
+            (200.0, &"none".into(), &"done".into())
+        );
         assert!(number("upstream_response_time") <= number("request_time"), "{line}");
         assert_eq!(value["http_user_agent"], "é\"\\\t€");
         assert_eq!(value["upstream_addr"], server.address.to_string());
         assert_eq!(value["scheme"], "http");
         let absent = ["remote_user", "request_id", "trace_id", "cache"];
         assert!(absent.iter().all(|name| value.get(name).is_some_and(Value::is_null)), "{line}");
-        assert!(seen.insert(value["request_uri"].as_str().expect("a target").to_owned()), "twice: {line}");
+        assert!(
+            seen.insert(value["request_uri"].as_str().expect("a target").to_owned()),
+            "twice: {line}"
+        );
     }
     assert_eq!(seen.len(), CLIENTS * EACH);
     server.finish();
@@ -108,9 +123,14 @@ fn json_says_who_asked_and_what_a_request_is_called(io: Io) {
     let value: Value = serde_json::from_str(&line).expect("an object");
     let log = server.finish();
     let sent = &log.requests[0].1.fields;
-    assert_eq!((&value["remote_user"], &value["scheme"]), (&"ann".into(), &"http".into()), "{line}");
+    assert_eq!(
+        (&value["remote_user"], &value["scheme"]),
+        (&"ann".into(), &"http".into()),
+        "{line}"
+    );
     assert_eq!(value["request_id"], sent.first("x-request-id").expect("an identifier"));
-    let trace = sent.first("traceparent").and_then(|parent| parent.split('-').nth(1)).expect("a trace");
+    let trace =
+        sent.first("traceparent").and_then(|parent| parent.split('-').nth(1)).expect("a trace");
     assert_eq!(value["trace_id"], trace);
     assert!(value["cache"].is_string(), "{line}");
 }
@@ -137,11 +157,14 @@ fn logrotate_loses_nothing(io: Io) {
     let path = scratch.path("a.log");
     let weir = start(io, 2, &server, &format!("\"{}\" format=\"$request_uri\"", path.display()));
     let address = weir.address;
-    let clients: Vec<_> =
-        (0..4).map(|client| std::thread::spawn(move || load(address, &client.to_string(), EACH))).collect();
+    let clients: Vec<_> = (0..4)
+        .map(|client| std::thread::spawn(move || load(address, &client.to_string(), EACH)))
+        .collect();
     let mut old = Vec::new();
     for round in 0..4 {
-        eventually("lines", || !text(&path).is_empty() || clients.iter().all(std::thread::JoinHandle::is_finished));
+        eventually("lines", || {
+            !text(&path).is_empty() || clients.iter().all(std::thread::JoinHandle::is_finished)
+        });
         let name = scratch.path(&format!("{round}.log"));
         std::fs::rename(&path, &name).expect("renamed");
         weir.signal("USR1");
@@ -185,8 +208,15 @@ fn a_log_that_can_not_be_opened(io: Io) {
         scratch.path("none/a.log").display()
     );
     let file = scratch.write("weir.kdl", config.as_bytes());
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(["run", "-c"]).arg(file).output().expect("weir runs");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["run", "-c"])
+        .arg(file)
+        .output()
+        .expect("weir runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("can't open the access log: ") && said.contains("none/a.log: No such file"), "{said}");
+    assert!(
+        said.contains("can't open the access log: ") && said.contains("none/a.log: No such file"),
+        "{said}"
+    );
 }

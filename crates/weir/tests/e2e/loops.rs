@@ -4,7 +4,10 @@
 
 use std::net::SocketAddr;
 
-use crate::kit::{Client, Honest, Io, Nginx, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, status};
+use crate::kit::{
+    Client, Honest, Io, Nginx, Server, Weir, app, eventually, free_port, nonce, on_both_drivers,
+    status,
+};
 
 on_both_drivers!(a_loop_ends, what_tells_a_loop_is_chosen, servers_compress_behind_weir);
 
@@ -57,20 +60,32 @@ fn what_tells_a_loop_is_chosen(io: Io) {
         ("client loop-field=\"via\"\n", vec!["a;x=1"], vec!["1.0 old", "1.1 weir-me"], true),
         ("client loop-field=\"off\"\n", vec!["a;x=1"], vec!["1.0 old"], true),
         ("client via=#false\n", vec!["a;x=1"], vec!["1.0 old"], false),
-        ("client via=#false loop-field=\"cdn-loop\"\n", vec!["a;x=1", "weir-me"], vec!["1.0 old"], false),
+        (
+            "client via=#false loop-field=\"cdn-loop\"\n",
+            vec!["a;x=1", "weir-me"],
+            vec!["1.0 old"],
+            false,
+        ),
     ] {
         let rules = weir_check::Rules { via: false, ..weir_check::Rules::default() };
         let server = Server::start_at(([127, 0, 0, 1], 0).into(), Honest, rules);
-        let weir = Weir::start(io, 1, &format!("via-name \"weir-me\"\n{options}{}", app(&server, 1, "")));
+        let weir =
+            Weir::start(io, 1, &format!("via-name \"weir-me\"\n{options}{}", app(&server, 1, "")));
         let (mut client, id) = (Client::connect(weir.address), nonce());
         client.request("GET", &format!("/v?n={id}"), "Via: 1.0 old\r\nCDN-Loop: a;x=1\r\n", b"");
         let reply = client.reply();
         assert_eq!((reply.status, reply.fields.has("via")), (200, back), "{options}");
-        for (field, is_known) in
-            [("CDN-Loop: b, WEIR-me;y", true), ("Via: 1.1 weir-me", true), ("Via: 1.1 weir-m", false)]
-        {
+        for (field, is_known) in [
+            ("CDN-Loop: b, WEIR-me;y", true),
+            ("Via: 1.1 weir-me", true),
+            ("Via: 1.1 weir-m", false),
+        ] {
             client.request("GET", &format!("/v?n={id}"), &format!("{field}\r\n"), b"");
-            assert_eq!(client.reply().status, if is_known { 508 } else { 200 }, "{options} {field}");
+            assert_eq!(
+                client.reply().status,
+                if is_known { 508 } else { 200 },
+                "{options} {field}"
+            );
         }
         drop(client);
         weir.stop();
@@ -83,14 +98,24 @@ fn what_tells_a_loop_is_chosen(io: Io) {
 /// `gzip_proxied` of nginx is off: it compresses nothing for requests with Via.
 fn servers_compress_behind_weir(io: Io) {
     let page = b"<p>the same again</p>\n".repeat(2_000);
-    let nginx = Nginx::start(&[("page.html", &page)], "gzip on; gzip_http_version 1.0; gzip_types text/plain;");
+    let nginx = Nginx::start(
+        &[("page.html", &page)],
+        "gzip on; gzip_http_version 1.0; gzip_types text/plain;",
+    );
     for (options, is_small) in [("", true), ("client loop-field=\"via\"\n", false)] {
-        let upstream = format!("upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; }}\n", nginx.address);
+        let upstream = format!(
+            "upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; }}\n",
+            nginx.address
+        );
         let weir = Weir::start(io, 1, &format!("{options}{upstream}"));
         let mut client = Client::connect(weir.address);
         client.request("GET", "/page.html", "Accept-Encoding: gzip\r\n", b"");
         let reply = client.reply();
-        assert_eq!((reply.status, reply.fields.has("content-encoding")), (200, is_small), "{options}");
+        assert_eq!(
+            (reply.status, reply.fields.has("content-encoding")),
+            (200, is_small),
+            "{options}"
+        );
         drop(client);
         weir.stop();
     }

@@ -48,7 +48,9 @@ fn run(answers: &[(&str, &str, i32)]) -> Came {
         scratch.write(kind, format!("{text}\n{status}\n").as_bytes());
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/test");
-    let done = finish(Command::new(script).env("CARGO", &cargo).env("CARGO_TARGET_DIR", scratch.path("target")));
+    let done = finish(
+        Command::new(script).env("CARGO", &cargo).env("CARGO_TARGET_DIR", scratch.path("target")),
+    );
     let read = |path| fs::read_to_string(scratch.path(path)).unwrap_or_default();
     Came {
         code: done.status.code(),
@@ -58,9 +60,9 @@ fn run(answers: &[(&str, &str, i32)]) -> Came {
     }
 }
 
-const PASSED: &str = "test a::b ... ok\ntest result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out";
-const ALONE: &str =
-    "test a::alone::c ... ok\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 40 filtered out";
+const PASSED: &str =
+    "test a::b ... ok\ntest result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out";
+const ALONE: &str = "test a::alone::c ... ok\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 40 filtered out";
 
 /// Returns the output of a test program in which these tests fail.
 fn failed(names: &[&str]) -> String {
@@ -75,13 +77,19 @@ fn failed(names: &[&str]) -> String {
 fn everything_is_compiled_before_the_first_test() {
     let came = run(&[("tests", PASSED, 0), ("alone", ALONE, 0)]);
     assert_eq!(came.code, Some(0), "{}", came.said);
-    let at = |part: &str| came.calls.iter().position(|call| call.contains(part)).unwrap_or_else(|| panic!("{part}"));
+    let at = |part: &str| {
+        came.calls.iter().position(|call| call.contains(part)).unwrap_or_else(|| panic!("{part}"))
+    };
     let before = ["--no-run", "the_copy_is_built", "clippy"].map(at);
     assert!(before.into_iter().max() < Some(at("--skip ::alone::")), "{:?}", came.calls);
     let alone = came.calls.last().expect("calls");
     assert!(alone.contains("--test-threads 1 ::alone::"), "{:?}", came.calls);
     assert_eq!(came.again, "tests 42, failed 0, run again 0\n");
-    assert!(came.said.ends_with("make test: 42 tests, 0 failed, 0 were run again\n"), "{}", came.said);
+    assert!(
+        came.said.ends_with("make test: 42 tests, 0 failed, 0 were run again\n"),
+        "{}",
+        came.said
+    );
 }
 
 #[test]
@@ -91,10 +99,17 @@ fn what_passes_the_second_time_is_named_and_counted() {
     let came = run(&[("tests", &failed(&names), 101), ("alone", ALONE, 0), ("again", passed, 0)]);
     assert_eq!(came.code, Some(0), "{}", came.said);
     let last = came.calls.last().expect("calls");
-    assert!(last.ends_with("-- --test-threads 1 --exact tcp::uring::late tls::epoll::slow"), "{last}");
+    assert!(
+        last.ends_with("-- --test-threads 1 --exact tcp::uring::late tls::epoll::slow"),
+        "{last}"
+    );
     assert_eq!(came.again, "tests 42, failed 2, run again 2\ntcp::uring::late\ntls::epoll::slow\n");
     let told = "42 tests, 2 of them were run again and passed then, which is a defect of the test or of weir";
-    assert!(came.said.contains(told) && came.said.trim_end().ends_with("late tls::epoll::slow"), "{}", came.said);
+    assert!(
+        came.said.contains(told) && came.said.trim_end().ends_with("late tls::epoll::slow"),
+        "{}",
+        came.said
+    );
 }
 
 #[test]
@@ -102,7 +117,11 @@ fn a_failure_that_stays_fails() {
     let (one, again) = (failed(&["a::b"]), failed(&["a::b"]));
     let came = run(&[("tests", &one, 101), ("alone", ALONE, 0), ("again", &again, 101)]);
     assert_eq!(came.code, Some(101), "{}", came.said);
-    assert!(came.said.contains("1 of them were run again and did not all pass then: a::b"), "{}", came.said);
+    assert!(
+        came.said.contains("1 of them were run again and did not all pass then: a::b"),
+        "{}",
+        came.said
+    );
     // A test whose second run finds nothing to run has not passed.
     let none = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 42 filtered out";
     let came = run(&[("tests", &one, 101), ("alone", ALONE, 0), ("again", none, 0)]);
@@ -127,8 +146,15 @@ fn many_failures_and_crashes_are_not_run_again() {
     for (text, failures) in [(many.as_str(), 4), (crashed, 0), (&both, 1)] {
         let came = run(&[("tests", text, 101), ("alone", ALONE, 0)]);
         assert_eq!(came.code, Some(101), "{text}: {}", came.said);
-        assert!(!came.calls.iter().any(|call| call.contains("--exact") && !call.contains("--ignored")), "{text}");
-        assert!(came.again.contains(&format!("failed {failures}, run again 0")), "{text}: {}", came.again);
+        assert!(
+            !came.calls.iter().any(|call| call.contains("--exact") && !call.contains("--ignored")),
+            "{text}"
+        );
+        assert!(
+            came.again.contains(&format!("failed {failures}, run again 0")),
+            "{text}: {}",
+            came.again
+        );
     }
 }
 

@@ -9,7 +9,9 @@ use std::net::TcpStream;
 
 use weir_check::Request;
 
-use crate::kit::{Client, Gone, Io, Link, Scratch, Server, Weir, app, eventually, on_both_drivers, status};
+use crate::kit::{
+    Client, Gone, Io, Link, Scratch, Server, Weir, app, eventually, on_both_drivers, status,
+};
 
 on_both_drivers!(idle_connections_leave_a_busy_worker);
 
@@ -36,7 +38,11 @@ fn ask(client: &mut Client, target: &str) {
 fn idle_connections_leave_a_busy_worker(io: Io) {
     let (server, scratch) = (Server::start(hold), Scratch::new());
     let log = scratch.path("a.log");
-    let rest = format!("access-log \"{}\" format=\"$remote_port $worker\"\n{}", log.display(), app(&server, 2, ""));
+    let rest = format!(
+        "access-log \"{}\" format=\"$remote_port $worker\"\n{}",
+        log.display(),
+        app(&server, 2, "")
+    );
     let weir = Weir::start(io, 2, &rest);
     let mut clients: Vec<(u16, Client)> = (0..CLIENTS)
         .map(|_| {
@@ -55,7 +61,12 @@ fn idle_connections_leave_a_busy_worker(io: Io) {
     });
     let (mut busy, mut idle): (Vec<_>, Vec<_>) =
         clients.into_iter().partition(|(port, _)| workers[&port.to_string()] == "0");
-    assert!(busy.len() > 20 && idle.len() > 20, "the kernel spreads clients: {} and {}", busy.len(), idle.len());
+    assert!(
+        busy.len() > 20 && idle.len() > 20,
+        "the kernel spreads clients: {} and {}",
+        busy.len(),
+        idle.len()
+    );
     // Every second client of worker 0 sends requests, the others can go.
     let kept = busy.len() / 2;
     for (_, client) in &mut busy[..kept] {
@@ -69,7 +80,9 @@ fn idle_connections_leave_a_busy_worker(io: Io) {
     for (_, client) in busy.iter_mut().chain(&mut idle) {
         ask(client, "/?n=last");
     }
-    eventually("nobody is on the way", || total(&weir, "connections_given") == total(&weir, "connections_taken"));
+    eventually("nobody is on the way", || {
+        total(&weir, "connections_given") == total(&weir, "connections_taken")
+    });
     assert_eq!(total(&weir, "accepted"), accepted, "nobody had to connect anew");
     assert_eq!(total(&weir, "rebirths"), 0);
     drop((busy, idle));

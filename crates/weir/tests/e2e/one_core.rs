@@ -9,7 +9,9 @@
 use std::fs::File;
 
 use crate::intercept::{Intercept, takes_programs};
-use crate::kit::{Io, Neighbour, Scratch, Weir, in_own_network_as_root, ip, on_both_drivers, run, status};
+use crate::kit::{
+    Io, Neighbour, Scratch, Weir, in_own_network_as_root, ip, on_both_drivers, run, status,
+};
 use crate::lab_link::Running;
 use crate::transparent::{Between, CLIENT, SERVER, lead_by_routes, passing};
 
@@ -31,13 +33,18 @@ fn in_network(test: &str, io: Io, body: impl FnOnce(&Between)) {
         let hop = Neighbour::new("ps", "hop");
         let link = |far: &Neighbour, names: &str, net: u8, more: &[&str]| {
             let addresses = [1, 2].map(|host| format!("198.18.{net}.{host}/24")).join(",");
-            let link = Running::start(far, &[&["--names", names, "--addresses", &addresses], more].concat());
+            let link = Running::start(
+                far,
+                &[&["--names", names, "--addresses", &addresses], more].concat(),
+            );
             far.ip("link set lo up");
             far.ip(&format!("route add default via 198.18.{net}.1"));
             link
         };
-        let links =
-            [link(&between.clients, "pc,c", 1, &[]), link(&between.servers, "hs,s", 2, &["--netns-a", &hop.process()])];
+        let links = [
+            link(&between.clients, "pc,c", 1, &[]),
+            link(&between.servers, "hs,s", 2, &["--netns-a", &hop.process()]),
+        ];
         ip("addr add 198.18.3.1/24 dev ps");
         ip("link set ps up");
         hop.ip("addr add 198.18.3.2/24 dev hop");
@@ -60,12 +67,18 @@ fn in_network(test: &str, io: Io, body: impl FnOnce(&Between)) {
 /// Has cores of these masks handle packets from clients and from servers; if the kernel cannot,
 /// says so.
 fn spreads(masks: [&str; 2]) -> bool {
-    let tell = |name: &str, mask: &str| format!("echo {mask} > /sys/class/net/{name}/queues/rx-0/rps_cpus");
+    let tell = |name: &str, mask: &str| {
+        format!("echo {mask} > /sys/class/net/{name}/queues/rx-0/rps_cpus")
+    };
     // /sys shows the network of the process that mounted it.
-    let all = ["mount -t sysfs none /sys".to_owned(), tell("pc", masks[0]), tell("ps", masks[1])].join(" && ");
+    let all = ["mount -t sysfs none /sys".to_owned(), tell("pc", masks[0]), tell("ps", masks[1])]
+        .join(" && ");
     let told = run("unshare", &["--mount", "sh", "-c", &all]);
     if !told.status.success() {
-        eprintln!("not tested: the kernel does not spread packets here: {}", String::from_utf8_lossy(&told.stderr));
+        eprintln!(
+            "not tested: the kernel does not spread packets here: {}",
+            String::from_utf8_lossy(&told.stderr)
+        );
     }
     told.status.success()
 }
@@ -77,16 +90,18 @@ fn shares(between: &Between, told: impl Fn() -> [u64; 2]) -> [[u64; 2]; 2] {
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(31);
     let all = format!("{:x}", (1u32 << cores) - 1);
     let mut before = told();
-    [([&*all, &*all], MANY), (["1", if cores > 1 { "2" } else { "1" }], FEW)].map(|(masks, count)| {
-        assert!(spreads(masks), "it could before");
-        for _ in 0..count {
-            between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
-        }
-        let now = told();
-        let since = [now[0] - before[0], now[1] - before[1]];
-        before = now;
-        since
-    })
+    [([&*all, &*all], MANY), (["1", if cores > 1 { "2" } else { "1" }], FEW)].map(
+        |(masks, count)| {
+            assert!(spreads(masks), "it could before");
+            for _ in 0..count {
+                between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+            }
+            let now = told();
+            let since = [now[0] - before[0], now[1] - before[1]];
+            before = now;
+            since
+        },
+    )
 }
 
 /// Returns how many connections `weir status` has compared, and how many of them had one core.

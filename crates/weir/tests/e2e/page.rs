@@ -7,7 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::kit::{
-    Client, Honest, Io, Scratch, Server, Weir, app, browse, eventually, free_port, nonce, on_both_drivers,
+    Client, Honest, Io, Scratch, Server, Weir, app, browse, eventually, free_port, nonce,
+    on_both_drivers,
 };
 use serde_json::Value;
 
@@ -32,8 +33,9 @@ fn live(address: SocketAddr) -> Value {
 fn a_browser_shows_what_happens(io: Io) {
     let (server, dead) = (Server::start(Honest), free_port());
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let lost =
-        format!("upstream \"lost\" {{ server \"127.0.0.1:{dead}\" }}\nroute path=\"/lost\" {{ proxy \"lost\" }}\n");
+    let lost = format!(
+        "upstream \"lost\" {{ server \"127.0.0.1:{dead}\" }}\nroute path=\"/lost\" {{ proxy \"lost\" }}\n"
+    );
     let weir = Weir::start(io, 2, &format!("metrics \"{address}\"\n{}{lost}", app(&server, 4, "")));
     let mut client = Client::connect(weir.address);
     for _ in 0..REQUESTS {
@@ -42,7 +44,9 @@ fn a_browser_shows_what_happens(io: Io) {
     }
     eventually("seconds are there, and the dead server is known", || {
         let live = live(address);
-        let sampled = live["samples"].as_array().is_some_and(|all| all.iter().any(|one| one["p99_us"].is_u64()));
+        let sampled = live["samples"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|one| one["p99_us"].is_u64()));
         sampled && live["servers"][0]["state"] == "down" && live["servers"][0]["remark"].is_string()
     });
     let told = live(address);
@@ -51,12 +55,23 @@ fn a_browser_shows_what_happens(io: Io) {
     assert!(told["servers_all"] == 2 && told["servers_usable"] == 1, "{told}");
     assert_eq!(well["pipes"].as_array().map(Vec::len), Some(4), "{well}");
     let answers = |pipe: &Value| pipe[5].as_u64().expect("answers");
-    assert_eq!(well["pipes"].as_array().into_iter().flatten().map(answers).sum::<u64>(), REQUESTS as u64);
+    assert_eq!(
+        well["pipes"].as_array().into_iter().flatten().map(answers).sum::<u64>(),
+        REQUESTS as u64
+    );
 
     let (head, _) = get(address, "/");
-    assert!(head.contains("content-security-policy: default-src 'none'; ") && !head.contains("unsafe"), "{head}");
+    assert!(
+        head.contains("content-security-policy: default-src 'none'; ") && !head.contains("unsafe"),
+        "{head}"
+    );
     let dom = browse(&Scratch::new(), &[], &format!("http://{address}/"));
-    let body = dom.split_once("<body").map_or(&*dom, |(_, body)| body).split("<script>").next().expect("a part");
+    let body = dom
+        .split_once("<body")
+        .map_or(&*dom, |(_, body)| body)
+        .split("<script>")
+        .next()
+        .expect("a part");
     for part in [
         "class=\"pill good\">ready<",
         &format!("requests <b>{REQUESTS}</b>"),
@@ -70,7 +85,10 @@ fn a_browser_shows_what_happens(io: Io) {
         assert!(body.contains(part), "{part} in {body}");
     }
     assert_eq!(body.matches("class=\"track\"").count(), 5, "{body}");
-    assert!(body.find(">lost<") < body.find(&server.address.to_string()), "sick servers first: {body}");
+    assert!(
+        body.find(">lost<") < body.find(&server.address.to_string()),
+        "sick servers first: {body}"
+    );
     weir.stop();
     server.finish();
 }

@@ -50,7 +50,8 @@ fn a_user_is_written_checked_and_deleted() {
     assert!(text.lines().nth(1).expect("two users").starts_with("bob:$2y$10$"), "{text}");
     assert_eq!(fs::metadata(&file).expect("a file").mode() & 0o777, 0o600);
 
-    for (name, password, code) in [("ann", "secret\r\n", 0), ("ann", "other", 1), ("bob", "other", 0), ("eve", "x", 1)]
+    for (name, password, code) in
+        [("ann", "secret\r\n", 0), ("ann", "other", 1), ("bob", "other", 0), ("eve", "x", 1)]
     {
         assert_eq!(outcome(&file, &[name, "--check"], password).0, Some(code), "{name} {password}");
     }
@@ -73,10 +74,14 @@ fn what_is_not_touched_stays() {
     let text = fs::read_to_string(&file).expect("a file");
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[2].starts_with("ann:$argon2id$"), "{text}");
-    assert_eq!((lines[0], lines[1], lines[3], lines.len()), ("# ours", "", format!("bob:{BCRYPT}").as_str(), 4));
+    assert_eq!(
+        (lines[0], lines[1], lines[3], lines.len()),
+        ("# ours", "", format!("bob:{BCRYPT}").as_str(), 4)
+    );
     assert_eq!(fs::metadata(&file).expect("a file").mode() & 0o777, 0o640);
     assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
-    let left: Vec<_> = fs::read_dir(file.parent().expect("a folder")).expect("a folder").flatten().collect();
+    let left: Vec<_> =
+        fs::read_dir(file.parent().expect("a folder")).expect("a folder").flatten().collect();
     assert_eq!(left.len(), 2, "nothing is left beside it: {left:?}");
 }
 
@@ -129,7 +134,9 @@ fn several_who_write_at_once_lose_nothing() {
     std::thread::scope(|scope| {
         for name in 0..8 {
             let file = &file;
-            scope.spawn(move || assert_eq!(outcome(file, &[&format!("user{name}")], "secret\n"), done()));
+            scope.spawn(move || {
+                assert_eq!(outcome(file, &[&format!("user{name}")], "secret\n"), done())
+            });
         }
     });
     assert_eq!(fs::read_to_string(&file).expect("a file").lines().count(), 8);
@@ -152,7 +159,9 @@ fn on_a_terminal(file: &Path, arguments: &[&str], typed: &[(&str, &str)]) -> (Op
     for (prompt, text) in typed {
         while !shown.contains(prompt) {
             let mut buffer = [0; 256];
-            let count = terminal.read(&mut buffer).unwrap_or_else(|error| panic!("no {prompt} in {shown}: {error}"));
+            let count = terminal
+                .read(&mut buffer)
+                .unwrap_or_else(|error| panic!("no {prompt} in {shown}: {error}"));
             shown.push_str(&String::from_utf8_lossy(&buffer[..count]));
         }
         terminal.write_all(text.as_bytes()).expect("it is read");
@@ -172,9 +181,13 @@ fn a_terminal_is_asked_twice_and_shows_nothing() {
     let (code, shown) = on_a_terminal(&file, &["ann"], &typed);
     assert!(code == Some(0) && !shown.contains("secre"), "{shown}");
     assert_eq!(outcome(&file, &["ann", "--check"], "secret\n"), done());
-    assert_eq!(on_a_terminal(&file, &["ann", "--check"], &[("Password of ann: ", "secret\r")]).0, Some(0));
+    assert_eq!(
+        on_a_terminal(&file, &["ann", "--check"], &[("Password of ann: ", "secret\r")]).0,
+        Some(0)
+    );
 
-    let (code, shown) = on_a_terminal(&file, &["ann"], &[("ann: ", "one\r"), ("the password: ", "two\r")]);
+    let (code, shown) =
+        on_a_terminal(&file, &["ann"], &[("ann: ", "one\r"), ("the password: ", "two\r")]);
     assert!(code == Some(1) && shown.contains("differ"), "{shown}");
     let (code, shown) = on_a_terminal(&file, &["ann"], &[("ann: ", "one\u{3}")]);
     assert!(code == Some(1) && shown.contains("broken off"), "{shown}");
@@ -192,15 +205,27 @@ fn a_bad_file_is_a_bad_configuration() {
     let config = scratch.write("weir.kdl", config.as_bytes()).display().to_string();
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let output = command.args(arguments).env("WEIR_ADMIN", "off").stdin(Stdio::null()).output().expect("weir");
+        let output = command
+            .args(arguments)
+            .env("WEIR_ADMIN", "off")
+            .stdin(Stdio::null())
+            .output()
+            .expect("weir");
         let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
         // Long lines are folded.
         (
             output.status.code(),
-            text.split(['\n', ' ', '│']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "),
+            text.split(['\n', ' ', '│'])
+                .filter(|word| !word.is_empty())
+                .collect::<Vec<_>>()
+                .join(" "),
         )
     };
-    let wrong = ["users:2: a colon is missing", "users:3: `ann` is in the file twice", "users:4: the hash of `cat` is"];
+    let wrong = [
+        "users:2: a colon is missing",
+        "users:3: `ann` is in the file twice",
+        "users:4: the hash of `cat` is",
+    ];
     let verbs: [(&[&str], i32); 4] = [
         (&["check", "-c", &config], 78),
         (&["check", "--json", "-c", &config], 78),
@@ -216,5 +241,8 @@ fn a_bad_file_is_a_bad_configuration() {
     }
     scratch.write("users", b"");
     let (ended, report) = run(&["check", "-c", &config]);
-    assert!(ended == Some(0) && report.contains("has no users: weir rejects all requests"), "{report}");
+    assert!(
+        ended == Some(0) && report.contains("has no users: weir rejects all requests"),
+        "{report}"
+    );
 }

@@ -42,14 +42,17 @@ fn rules_of_a_path_hold(io: Io) {
         ] {
             let mut client = Client::connect(weir.address);
             client.ask("GET", false);
-            client.send(format!("GET {path}?n={asked:08} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
+            client.send(
+                format!("GET {path}?n={asked:08} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes(),
+            );
             assert_eq!(client.reply().status, status, "{host} {path}");
             asked += 1;
         }
     }
     weir.stop();
     let log = server.finish();
-    let paths: Vec<_> = log.requests.iter().filter_map(|(_, request)| request.target.split('?').next()).collect();
+    let paths: Vec<_> =
+        log.requests.iter().filter_map(|(_, request)| request.target.split('?').next()).collect();
     assert_eq!(paths, ["/x", "/x/admin/y"].repeat(3), "what is sent is what was decided by");
 }
 
@@ -69,6 +72,7 @@ fn paths_need_not_be_utf8(io: Io) {
     drop(client);
     weir.stop();
     let log = server.finish();
-    let seen: Vec<_> = log.requests.iter().filter_map(|(_, request)| request.target.split('?').next()).collect();
+    let seen: Vec<_> =
+        log.requests.iter().filter_map(|(_, request)| request.target.split('?').next()).collect();
     assert_eq!(seen, paths);
 }

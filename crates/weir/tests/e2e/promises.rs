@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, Random, Server, Weir, app, eventually, nonce, on_both_drivers,
+    Behaviour, Client, Gone, Honest, Io, Link, Random, Server, Weir, app, eventually, nonce,
+    on_both_drivers,
 };
 use weir_check::upstreams::{Closing, Ending, check_honest, closings, honest_answer};
 use weir_check::{Reply, Request};
@@ -102,7 +103,8 @@ struct Sent {
 
 impl Sent {
     fn random(random: &mut Random) -> Sent {
-        let method = ["GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "GET", "PUT", "GET"][random.below(10)];
+        let method = ["GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "GET", "PUT", "GET"]
+            [random.below(10)];
         let size = match random.below(50) {
             0 => random.below(200_000),
             1..10 => random.below(5000),
@@ -126,16 +128,25 @@ impl Sent {
         let size = if self.method == "HEAD" { 0 } else { self.size };
         assert_eq!(reply.status, 200, "{} {}: {:?}", self.method, self.nonce, reply.body.text());
         assert_eq!(reply.fields.all("x-nonce"), [self.nonce.as_str()], "an answer went astray");
-        assert!(reply.body.bytes == varied_body(&self.nonce, size), "body of {} {}", self.method, self.nonce);
+        assert!(
+            reply.body.bytes == varied_body(&self.nonce, size),
+            "body of {} {}",
+            self.method,
+            self.nonce
+        );
     }
 }
 
 fn ten_thousand_requests_each_get_their_own_answer(io: Io) {
     let mut random = Random::new();
-    let servers: Vec<Server> = (0..3).map(|_| Server::start(Varied { random: Mutex::new(random.fork()) })).collect();
-    let lines: String =
-        servers.iter().map(|it| format!(" server \"{}\" connections-min=5 connections=5\n", it.address)).collect();
-    let weir = Weir::start(io, 2, &format!("upstream \"app\" {{\n{lines}}}\nroute {{ proxy \"app\" }}\n"));
+    let servers: Vec<Server> =
+        (0..3).map(|_| Server::start(Varied { random: Mutex::new(random.fork()) })).collect();
+    let lines: String = servers
+        .iter()
+        .map(|it| format!(" server \"{}\" connections-min=5 connections=5\n", it.address))
+        .collect();
+    let weir =
+        Weir::start(io, 2, &format!("upstream \"app\" {{\n{lines}}}\nroute {{ proxy \"app\" }}\n"));
     std::thread::scope(|scope| {
         for _ in 0..20 {
             let (mut random, address) = (random.fork(), weir.address);
@@ -143,8 +154,9 @@ fn ten_thousand_requests_each_get_their_own_answer(io: Io) {
                 let mut client = Client::connect(address);
                 let mut left = 500;
                 while left > 0 {
-                    let batch: Vec<Sent> =
-                        (0..left.min(random.below(24) + 1)).map(|_| Sent::random(&mut random)).collect();
+                    let batch: Vec<Sent> = (0..left.min(random.below(24) + 1))
+                        .map(|_| Sent::random(&mut random))
+                        .collect();
                     batch.iter().for_each(|sent| sent.send(&mut client));
                     batch.iter().for_each(|sent| sent.check(&client.reply()));
                     left -= batch.len();
@@ -204,7 +216,8 @@ fn connections_are_exactly_so_many(io: Io) {
         for connections in [1usize, 2, 3, 32] {
             let server = Server::start(closes_when_asked);
             let weir = Weir::start(io, workers, &app(&server, connections as u32, ""));
-            server.wait("all connections are made from the start", |log| log.accepted == connections);
+            server
+                .wait("all connections are made from the start", |log| log.accepted == connections);
             crowd(&weir, 8, 3, 5);
             assert_eq!(server.log().accepted, connections, "workers {workers}");
             let mut client = Client::connect(weir.address);
@@ -213,7 +226,9 @@ fn connections_are_exactly_so_many(io: Io) {
                 client.get(&format!("/close?n={nonce}"));
                 check_honest(&nonce, &client.reply()).unwrap();
                 let all = connections + closed;
-                server.wait("a closed connection is replaced", |log| log.accepted == all && log.open == connections);
+                server.wait("a closed connection is replaced", |log| {
+                    log.accepted == all && log.open == connections
+                });
             }
             crowd(&weir, 8, 3, 5);
             assert_eq!(server.log().accepted, connections + 3, "workers {workers}");
@@ -227,7 +242,9 @@ fn connections_are_exactly_so_many(io: Io) {
 fn gated(link: &mut Link, request: &Request) -> Result<(), Gone> {
     if request.target.starts_with("/gate") {
         link.await_event(&format!("open {}", request.nonce()))?;
-        let unanswered = request.query("unanswered").map_or(1, |unanswered| unanswered.parse().expect("a number"));
+        let unanswered = request
+            .query("unanswered")
+            .map_or(1, |unanswered| unanswered.parse().expect("a number"));
         if link.await_unanswered(unanswered)? && unanswered > 1 {
             link.tell("all came together");
         }
@@ -240,7 +257,8 @@ fn behind_a_gate(weir: &Weir, server: &Server, unanswered: usize, behind: impl F
     let mut client = Client::connect(weir.address);
     let nonce = nonce();
     client.get(&format!("/gate?n={nonce}&unanswered={unanswered}"));
-    server.wait("the gate is reached", |log| log.requests.iter().any(|(_, it)| it.nonce() == nonce));
+    server
+        .wait("the gate is reached", |log| log.requests.iter().any(|(_, it)| it.nonce() == nonce));
     behind();
     server.tell(&format!("open {nonce}"));
     let reply = client.reply();
@@ -360,8 +378,9 @@ fn posts_reach_a_dying_server_at_most_once(io: Io) {
             scope.spawn(move || {
                 let mut client = Client::connect(weir.address);
                 for _ in 0..30 {
-                    let batch: Vec<(&str, String)> =
-                        (0..random.below(5) + 1).map(|_| (["GET", "GET", "POST"][random.below(3)], nonce())).collect();
+                    let batch: Vec<(&str, String)> = (0..random.below(5) + 1)
+                        .map(|_| (["GET", "GET", "POST"][random.below(3)], nonce()))
+                        .collect();
                     for (method, nonce) in &batch {
                         let body: &[u8] = if *method == "POST" { b"once" } else { b"" };
                         client.request(method, &format!("/victim?n={nonce}"), "", body);
@@ -373,7 +392,8 @@ fn posts_reach_a_dying_server_at_most_once(io: Io) {
                             // One request in five meets a death here: four in a row make a suspect
                             // by chance.
                             ("GET", 503) if reply.body.text().contains("suspect") => {}
-                            _ => check_honest(nonce, &reply).unwrap_or_else(|error| panic!("{method}: {error}")),
+                            _ => check_honest(nonce, &reply)
+                                .unwrap_or_else(|error| panic!("{method}: {error}")),
                         }
                         *answered.lock().expect("no panic") += usize::from(reply.status == 200);
                     }
@@ -510,7 +530,9 @@ fn share_client_keeps_clients_apart(io: Io) {
                 let mut client = Client::connect(weir.address);
                 for _ in 0..30 {
                     let nonces: Vec<String> = (0..10).map(|_| nonce()).collect();
-                    nonces.iter().for_each(|nonce| client.get(&format!("/victim?n={nonce}&client={number}")));
+                    nonces.iter().for_each(|nonce| {
+                        client.get(&format!("/victim?n={nonce}&client={number}"))
+                    });
                     nonces.iter().for_each(|nonce| check_honest(nonce, &client.reply()).unwrap());
                 }
             });
@@ -518,7 +540,11 @@ fn share_client_keeps_clients_apart(io: Io) {
     });
     weir.stop();
     let log = server.finish();
-    assert!(log.depths.iter().any(|&depth| depth > 1), "one client's requests follow each other: {:?}", log.depths);
+    assert!(
+        log.depths.iter().any(|&depth| depth > 1),
+        "one client's requests follow each other: {:?}",
+        log.depths
+    );
 }
 
 fn a_surplus_ends_pipelining_for_good(io: Io) {

@@ -7,9 +7,16 @@
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
 use crate::kit::tls::{bridge_behind, certificate};
-use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, eventually, free_port, nonce, on_both_drivers};
+use crate::kit::{
+    Client, Honest, Io, Scratch, Server, Weir, eventually, free_port, nonce, on_both_drivers,
+};
 
-on_both_drivers!(balancers_say_who_asks, c11_nobody_else_does, in_front_of_tls, a_reload_changes_it);
+on_both_drivers!(
+    balancers_say_who_asks,
+    c11_nobody_else_does,
+    in_front_of_tls,
+    a_reload_changes_it
+);
 
 /// A balancer that weir trusts.
 const BALANCER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -46,7 +53,9 @@ fn address() -> SocketAddr {
 /// Returns what a server learned about its clients.
 fn told(server: Server) -> Vec<(String, String)> {
     let requests = server.finish().requests.into_iter().map(|(_, request)| request);
-    let first = |request: &weir_check::Request, name| request.fields.first(name).unwrap_or_default().to_owned();
+    let first = |request: &weir_check::Request, name| {
+        request.fields.first(name).unwrap_or_default().to_owned()
+    };
     requests.map(|request| (first(&request, "x-who"), first(&request, "x-forwarded-for"))).collect()
 }
 
@@ -57,7 +66,8 @@ fn get() -> Vec<u8> {
 fn balancers_say_who_asks(io: Io) {
     let (server, listener, scratch) = (Server::start(Honest), address(), Scratch::new());
     let log = scratch.path("access.log");
-    let format = format!("access-log \"{}\" format=\"$remote_addr $remote_port $status\"\n", log.display());
+    let format =
+        format!("access-log \"{}\" format=\"$remote_addr $remote_port $status\"\n", log.display());
     let weir = Weir::start(io, 2, &behind(listener, "proxy-protocol #true", &server, &format));
     for header in [TEXT.to_vec(), binary(), LOCAL.to_vec()] {
         // With the request in one piece; split within the header; split at its end.
@@ -73,8 +83,14 @@ fn balancers_say_who_asks(io: Io) {
     }
     weir.stop();
     let lines = std::fs::read_to_string(&log).expect("a log");
-    let seen = |start: &str| lines.lines().filter(|line| line.starts_with(start) && line.ends_with(" 200")).count();
-    assert_eq!([seen("192.0.2.7 4711 "), seen("2001:db8::7 4712 "), seen("127.0.0.1 ")], [8, 8, 8], "{lines}");
+    let seen = |start: &str| {
+        lines.lines().filter(|line| line.starts_with(start) && line.ends_with(" 200")).count()
+    };
+    assert_eq!(
+        [seen("192.0.2.7 4711 "), seen("2001:db8::7 4712 "), seen("127.0.0.1 ")],
+        [8, 8, 8],
+        "{lines}"
+    );
     let told = told(server);
     for (who, count) in [("192.0.2.7", 8), ("2001:db8::7", 8), ("127.0.0.1", 8)] {
         let pair = (who.to_owned(), who.to_owned());
@@ -113,7 +129,8 @@ fn c11_nobody_else_does(io: Io) {
     client.send(&[TEXT, &get()].concat());
     assert_eq!(client.reply().status, 400);
     eventually("refusals are counted", || {
-        let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+        let status: serde_json::Value =
+            serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
         status["totals"]["clients_unannounced"] == count
     });
     drop(silent);
@@ -147,7 +164,9 @@ fn a_reload_changes_it(io: Io) {
         client.reply().status
     };
     assert_eq!(ask(&mut before, b""), 200);
-    for (options, header) in [("proxy-protocol #true", TEXT), ("", b""), ("proxy-protocol #true", TEXT)] {
+    for (options, header) in
+        [("proxy-protocol #true", TEXT), ("", b""), ("proxy-protocol #true", TEXT)]
+    {
         weir.rewrite(&behind(listener, options, &server, ""));
         weir.answer(&["reload"]);
         assert_eq!(ask(&mut Client::connect_from(BALANCER, listener), header), 200);

@@ -12,8 +12,8 @@ use crate::kit::http2::Http2Client;
 use crate::kit::tls_servers::{Front, ca, serving, signed};
 use crate::kit::unix::to_unix;
 use crate::kit::{
-    Client, Gone, Honest, Io, Link, Nginx, SWITCH, Scratch, Server, Weir, bounded, eventually, free_port, nonce,
-    on_both_drivers, pattern,
+    Client, Gone, Honest, Io, Link, Nginx, SWITCH, Scratch, Server, Weir, bounded, eventually,
+    free_port, nonce, on_both_drivers, pattern,
 };
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
@@ -67,7 +67,8 @@ fn pass_on(near: &TcpStream, to: SocketAddr, headers: &Mutex<Vec<String>>) {
     let Some(header) = header_of(near) else { return };
     headers.lock().expect("no panic").push(header);
     let Ok(far) = TcpStream::connect(to) else { return };
-    let (mut from, mut into) = (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
+    let (mut from, mut into) =
+        (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut from, &mut into);
         let _ = into.shutdown(Shutdown::Write);
@@ -94,8 +95,11 @@ fn header_of(mut stream: &TcpStream) -> Option<String> {
     let mut rest = vec![0; usize::from(u16::from_be_bytes([fixed[2], fixed[3]]))];
     stream.read_exact(&mut rest).expect("a whole header");
     let port = |at: usize| u16::from_be_bytes([rest[at], rest[at + 1]]);
-    let v4 = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&rest[at..at + 4]).expect("four bytes"));
-    let v6 = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&rest[at..at + 16]).expect("sixteen bytes"));
+    let v4 =
+        |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&rest[at..at + 4]).expect("four bytes"));
+    let v6 = |at: usize| {
+        Ipv6Addr::from(<[u8; 16]>::try_from(&rest[at..at + 16]).expect("sixteen bytes"))
+    };
     Some(match (fixed[0], fixed[1], rest.len()) {
         (0x20, 0x00, 0) => "LOCAL".to_owned(),
         (0x21, 0x00, 0) => "PROXY UNKNOWN".to_owned(),
@@ -107,8 +111,14 @@ fn header_of(mut stream: &TcpStream) -> Option<String> {
 
 /// Returns an upstream `app` of this server whose connections begin like this, and the route to it.
 fn told(version: &str, server: SocketAddr, more: &str) -> String {
-    let option = if version.is_empty() { "pool pinned".to_owned() } else { format!("proxy-protocol \"{version}\"") };
-    format!("upstream \"app\" {{ {option}; server \"{server}\"; {more} }}\nroute {{ proxy \"app\"; }}\n")
+    let option = if version.is_empty() {
+        "pool pinned".to_owned()
+    } else {
+        format!("proxy-protocol \"{version}\"")
+    };
+    format!(
+        "upstream \"app\" {{ {option}; server \"{server}\"; {more} }}\nroute {{ proxy \"app\"; }}\n"
+    )
 }
 
 fn is_served(client: &mut Client) {
@@ -205,7 +215,10 @@ fn who_has_no_address_is_unknown(io: Io) {
 fn in_front_of_tls(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let ca = ca(&scratch, "ca");
-    let front = Front::start(server.address, serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None));
+    let front = Front::start(
+        server.address,
+        serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None),
+    );
     for version in ["v1", "v2"] {
         let reader = Reader::start(front.address);
         let tls = format!("tls ca=\"{}\"", ca.certificate.display());
@@ -217,7 +230,9 @@ fn in_front_of_tls(io: Io) {
         let own = if version == "v1" { "PROXY UNKNOWN" } else { "LOCAL" };
         let expected = of(OTHER, &client, weir.address);
         assert_eq!(reader.headers().iter().filter(|header| **header == expected).count(), 1);
-        eventually("probes", || reader.headers().iter().filter(|header| *header == own).count() > 1);
+        eventually("probes", || {
+            reader.headers().iter().filter(|header| *header == own).count() > 1
+        });
         drop(client);
         weir.stop();
         assert!(reader.headers().iter().all(|header| *header == expected || header == own));
@@ -240,7 +255,8 @@ fn tunnels_begin_so_too(io: Io) {
     assert_eq!(client.reply().status, 101);
     let sent = pattern(300_000);
     let (mut writer, bytes) = (client.stream(), sent.clone());
-    let writing = std::thread::spawn(move || writer.write_all(&bytes).expect("the tunnel takes it"));
+    let writing =
+        std::thread::spawn(move || writer.write_all(&bytes).expect("the tunnel takes it"));
     assert!(client.tunnel(sent.len()) == sent, "what comes back is what was sent");
     writing.join().expect("no panic");
     assert_eq!(reader.headers(), [of(OTHER, &client, weir.address)]);
@@ -279,33 +295,47 @@ fn a_weir_behind_it_agrees(io: Io) {
         let weir = Weir::start(
             io,
             2,
-            &format!("via-name \"first\"\n{}", told(version, second, "health path=\"/health\" interval=\"100ms\"")),
+            &format!(
+                "via-name \"first\"\n{}",
+                told(version, second, "health path=\"/health\" interval=\"100ms\"")
+            ),
         );
         let mut client = Client::connect_from(OTHER, weir.address);
         is_served(&mut client);
         is_served(&mut client);
         let expected = of(OTHER, &client, weir.address);
-        assert_eq!(reader.headers().iter().filter(|header| **header == expected).count(), 1, "{:?}", reader.headers());
+        assert_eq!(
+            reader.headers().iter().filter(|header| **header == expected).count(),
+            1,
+            "{:?}",
+            reader.headers()
+        );
         drop(client);
         weir.stop();
     }
     behind.stop();
     let log = server.finish();
     let asked = log.requests.iter().filter(|(_, request)| request.target != "/health");
-    let who: Vec<_> = asked.map(|(_, request)| request.fields.first("x-who").unwrap_or_default()).collect();
+    let who: Vec<_> =
+        asked.map(|(_, request)| request.fields.first("x-who").unwrap_or_default()).collect();
     assert_eq!(who, ["127.0.0.2"; 4]);
 }
 
 fn nginx_behind_it_agrees(io: Io) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let text = "$proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_addr $proxy_protocol_server_port";
-    let _nginx =
-        Nginx::start(&[], &format!("listen {address} proxy_protocol; location / {{ return 200 \"{text}\"; }}"));
+    let _nginx = Nginx::start(
+        &[],
+        &format!("listen {address} proxy_protocol; location / {{ return 200 \"{text}\"; }}"),
+    );
     for version in ["v1", "v2"] {
-        let weir = Weir::start(io, 1, &told(version, address, "health path=\"/\" expect-body=\" \""));
+        let weir =
+            Weir::start(io, 1, &told(version, address, "health path=\"/\" expect-body=\" \""));
         let client = Client::connect_from(OTHER, weir.address);
         let mut stream = client.stream();
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("weir reads");
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .expect("weir reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("weir answers");
         let expected = format!("127.0.0.2 {} 127.0.0.1 {}", client.port(), weir.address.port());

@@ -22,7 +22,8 @@ const WORK: Duration = Duration::from_millis(2);
 
 /// Whether node rejects a request by default, as far as these requests go.
 fn is_refused_by_node(request: &Request) -> bool {
-    let head: usize = request.fields.0.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    let head: usize =
+        request.fields.0.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     head > 8192 || request.target.contains('|')
 }
 
@@ -77,7 +78,9 @@ fn beside(weir: &Weir, bad: &[&str]) -> usize {
         while !over.load(Relaxed) {
             let nonces: Vec<String> = (0..6).map(|_| nonce()).collect();
             nonces.iter().for_each(|nonce| client.get(&format!("/victim?n={nonce}")));
-            nonces.iter().for_each(|nonce| check_honest(nonce, &client.reply()).expect("its own answer"));
+            nonces
+                .iter()
+                .for_each(|nonce| check_honest(nonce, &client.reply()).expect("its own answer"));
         }
     };
     thread::scope(|scope| {
@@ -101,7 +104,8 @@ fn beside(weir: &Weir, bad: &[&str]) -> usize {
 fn what_a_strict_server_refuses_goes_alone(io: Io) {
     let server = Server::start(strict(is_refused_by_node));
     let weir = Weir::start(io, 1, &app(&server, 2, "pipeline depth=16"));
-    let cookie = format!("GET /long?n=1 HTTP/1.1\r\nHost: a\r\nCookie: c={}\r\n\r\n", "z".repeat(20_000));
+    let cookie =
+        format!("GET /long?n=1 HTTP/1.1\r\nHost: a\r\nCookie: c={}\r\n\r\n", "z".repeat(20_000));
     let asked = beside(&weir, &[&cookie, "GET /a|b?n=1 HTTP/1.1\r\nHost: a\r\n\r\n"]);
     weir.stop();
     let log = server.finish();
@@ -114,12 +118,16 @@ fn an_error_that_overtakes_is_nobodys(io: Io) {
     let server = Server::start(strict(is_refused_by_whim));
     let weir = Weir::start(io, 1, &app(&server, 2, "pipeline depth=16"));
     beside(&weir, &["GET /whim?n=1 HTTP/1.1\r\nHost: a\r\nX-Whim: 1\r\n\r\n"]);
-    let found = status(&weir)["upstreams"][0]["servers"][0]["totals"]["doubts"]["overtaking-error"].as_u64();
+    let found = status(&weir)["upstreams"][0]["servers"][0]["totals"]["doubts"]["overtaking-error"]
+        .as_u64();
     weir.stop();
     let log = server.finish();
     let overtaken = log.events.iter().filter(|event| *event == "overtaken").count();
     assert!(overtaken > 0, "no error overtook anything: {:?}", log.depths);
-    assert!(found.is_some_and(|found| found > 0), "{found:?} of {overtaken} errors that overtook others were noticed");
+    assert!(
+        found.is_some_and(|found| found > 0),
+        "{found:?} of {overtaken} errors that overtook others were noticed"
+    );
 }
 
 /// uWSGI, daphne, Twisted and others close without a response if a head is too long. Clients that
@@ -133,7 +141,8 @@ fn a_long_cookie_is_its_own_fault(io: Io) {
         link.honest(request)
     });
     let weir = Weir::start(io, 1, &app(&server, 4, ""));
-    let cookie = format!("GET /page?n=1 HTTP/1.1\r\nHost: a\r\nCookie: c={}\r\n\r\n", "z".repeat(20_000));
+    let cookie =
+        format!("GET /page?n=1 HTTP/1.1\r\nHost: a\r\nCookie: c={}\r\n\r\n", "z".repeat(20_000));
     let until = Instant::now() + Duration::from_secs(4);
     let ask = |target: &str, pause_ms: u64| {
         let mut client = Client::connect(weir.address);

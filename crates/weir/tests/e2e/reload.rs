@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::kit::http2::Http2Client;
 use crate::kit::tls::{bridge, certificate};
 use crate::kit::{
-    Client, Honest, Io, Random, Scratch, Server, Weir, app, eventually, free_port, keep_asking, nonce, on_both_drivers,
-    patience_now, request, status,
+    Client, Honest, Io, Random, Scratch, Server, Weir, app, eventually, free_port, keep_asking,
+    nonce, on_both_drivers, patience_now, request, status,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -39,9 +39,15 @@ on_both_drivers!(
 /// Returns one upstream of these servers with their weights, and the route to it.
 fn of(servers: &[(&Server, u32)]) -> String {
     let line = |(server, weight): &(&Server, u32)| {
-        format!("server \"{}\" connections-min=2 connections=2 connections-max=2 weight={weight}; ", server.address)
+        format!(
+            "server \"{}\" connections-min=2 connections=2 connections-max=2 weight={weight}; ",
+            server.address
+        )
     };
-    format!("upstream \"app\" {{ {} }}\nroute {{ proxy \"app\" }}\n", servers.iter().map(line).collect::<String>())
+    format!(
+        "upstream \"app\" {{ {} }}\nroute {{ proxy \"app\" }}\n",
+        servers.iter().map(line).collect::<String>()
+    )
 }
 
 /// Returns what `weir` prints on standard error when it fails with this code.
@@ -99,12 +105,18 @@ fn reloads_under_load_lose_nothing(io: Io) {
         over.store(true, Ordering::Relaxed);
     });
     let told = status(&weir);
-    assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&(reloads() + 1).into(), &true.into()));
+    assert_eq!(
+        (&told["reload"]["generation"], &told["reload"]["ok"]),
+        (&(reloads() + 1).into(), &true.into())
+    );
     assert_eq!(told["clients"]["answers"]["5xx"], 0);
     // A connection whose packets another core receives is replaced, and so is one without traffic
     // for long, as on a busy machine, whatever the configuration. A connection that ends with its
     // server would be `disabled`.
-    let closes = told["upstreams"][0]["servers"][0]["totals"]["closes"].as_object().cloned().unwrap_or_default();
+    let closes = told["upstreams"][0]["servers"][0]["totals"]["closes"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     assert!(
         !["disabled", "replaced"].iter().any(|why| closes.contains_key(*why)),
         "no connection to it was closed: {closes:?}"
@@ -125,12 +137,17 @@ fn what_is_wrong_changes_nothing(io: Io) {
     weir.rewrite("upstream \"app\" { server \"127.0.0.1:1\" wieght=3; }\nroute { proxy \"ap\" }\n");
     let said = refused(&weir, &["reload"], 78);
     assert!(
-        said.contains("did you mean `weight`?") && said.contains("wieght=3") && said.contains("weir.kdl"),
+        said.contains("did you mean `weight`?")
+            && said.contains("wieght=3")
+            && said.contains("weir.kdl"),
         "{said}"
     );
     let told = status(&weir);
     assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&1.into(), &false.into()));
-    assert!(told["reload"]["error"].as_str().is_some_and(|error| error.contains("wieght")), "{told}");
+    assert!(
+        told["reload"]["error"].as_str().is_some_and(|error| error.contains("wieght")),
+        "{told}"
+    );
     assert!(weir.answer(&["status"]).contains("the last reload failed"));
     refused(&weir, &["reload", "--dry-run"], 78);
     request(&mut client);
@@ -153,12 +170,21 @@ fn what_needs_a_restart_says_so(io: Io) {
     let port = free_port();
     for (more, what) in [
         (format!("metrics \"127.0.0.1:{port}\"\n"), "`metrics` needs a restart".to_owned()),
-        ("access-log destination=\"stdout\"\n".to_owned(), "`access-log destination` needs a restart".to_owned()),
-        (format!("forward {{ listen \"127.0.0.1:{port}\"; }}\n"), "`forward` needs a restart".to_owned()),
+        (
+            "access-log destination=\"stdout\"\n".to_owned(),
+            "`access-log destination` needs a restart".to_owned(),
+        ),
+        (
+            format!("forward {{ listen \"127.0.0.1:{port}\"; }}\n"),
+            "`forward` needs a restart".to_owned(),
+        ),
     ] {
         weir.rewrite(&format!("{more}{}", app(&server, 2, "forward-timeout \"7s\"")));
         let said = refused(&weir, &["reload"], 78);
-        assert!(said.contains(&what) && said.contains("no part of this configuration is in force"), "{said}");
+        assert!(
+            said.contains(&what) && said.contains("no part of this configuration is in force"),
+            "{said}"
+        );
     }
     assert_eq!(status(&weir)["reload"]["generation"], 1);
     request(&mut Client::connect(weir.address));
@@ -188,7 +214,11 @@ fn a_dry_run_says_what_would_be(io: Io) {
     let lines: Vec<&str> = said.lines().collect();
     let (first, second) = (a.address, b.address);
     assert_eq!(lines[0], format!("upstream \"app\": ~ server \"{first}\" weight 50 -> 80"));
-    assert!(lines[1].starts_with(&format!("upstream \"app\": + server \"{second}\" ")) && lines.len() == 2, "{said}");
+    assert!(
+        lines[1].starts_with(&format!("upstream \"app\": + server \"{second}\" "))
+            && lines.len() == 2,
+        "{said}"
+    );
     let told = status(&weir);
     assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&1.into(), &Value::Null));
     assert_eq!(told["upstreams"][0]["servers"].as_array().map(Vec::len), Some(1));
@@ -203,7 +233,8 @@ fn a_server_that_is_removed_finishes(io: Io) {
     });
     let new = Server::start(Honest);
     let weir = Weir::start(io, 2, &of(&[(&old, 50)]));
-    let mut clients: Vec<(Client, String)> = (0..6).map(|_| (Client::connect(weir.address), nonce())).collect();
+    let mut clients: Vec<(Client, String)> =
+        (0..6).map(|_| (Client::connect(weir.address), nonce())).collect();
     clients.iter_mut().for_each(|(client, nonce)| client.get(&format!("/victim?n={nonce}")));
     old.wait("a request is there", |log| !log.requests.is_empty());
     weir.rewrite(&of(&[(&new, 50)]));
@@ -228,7 +259,9 @@ fn a_server_that_is_removed_finishes(io: Io) {
     weir.rewrite(&of(&[(&old, 50), (&new, 50)]));
     weir.answer(&["reload"]);
     let name = old.address.to_string();
-    let told: Value = serde_json::from_str(&weir.answer(&["status", "server", "app", &name, "--json"])).expect("JSON");
+    let told: Value =
+        serde_json::from_str(&weir.answer(&["status", "server", "app", &name, "--json"]))
+            .expect("JSON");
     assert!(told["server"]["answers"]["2xx"].as_u64().is_some_and(|count| count >= 1), "{told}");
     weir.stop();
     [old, new].into_iter().for_each(|server| drop(server.finish()));
@@ -302,7 +335,8 @@ fn the_service_manager_is_told(io: Io) {
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let text = format!("io \"{}\"\nworkers 1\nlisten \"{address}\"\n{}", io.word(), app(&server, 1, ""));
+    let text =
+        format!("io \"{}\"\nworkers 1\nlisten \"{address}\"\n{}", io.word(), app(&server, 1, ""));
     let file = scratch.write("weir.kdl", text.as_bytes()).to_string_lossy().into_owned();
     let socket = scratch.path("notify").to_string_lossy().into_owned();
     let weir = Weir::command_with(&["run", "-c", &file], address, &[("NOTIFY_SOCKET", &socket)]);
@@ -315,7 +349,8 @@ fn the_service_manager_is_told(io: Io) {
         let told = hears();
         let mut lines = told.lines();
         assert_eq!(lines.next(), Some("RELOADING=1"));
-        let at = lines.next().and_then(|line| line.strip_prefix("MONOTONIC_USEC=")).expect("the time");
+        let at =
+            lines.next().and_then(|line| line.strip_prefix("MONOTONIC_USEC=")).expect("the time");
         assert!(at.parse::<u64>().is_ok_and(|us| us > 0), "{told}");
         assert_eq!(hears().trim_end(), "READY=1");
     }
@@ -350,7 +385,9 @@ fn listeners_come_and_go_under_load(io: Io) {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     // Refused, or without a response while the listener is removed: not connected.
-                    if let Ok(stream) = TcpStream::connect_timeout(&other, Duration::from_millis(200)) {
+                    if let Ok(stream) =
+                        TcpStream::connect_timeout(&other, Duration::from_millis(200))
+                    {
                         let mut client = Client::of(stream);
                         request(&mut client);
                         there.fetch_add(1, Ordering::Relaxed);
@@ -398,7 +435,8 @@ fn a_port_that_is_taken_changes_nothing(io: Io) {
     request(&mut client);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let (taken_by, fine) = (taken.local_addr().expect("an address"), free());
-    let rest = format!("listen \"{fine}\"\nlisten \"{taken_by}\"\nclient {{ body-limit \"1B\" }}\n");
+    let rest =
+        format!("listen \"{fine}\"\nlisten \"{taken_by}\"\nclient {{ body-limit \"1B\" }}\n");
     weir.rewrite(&format!("{rest}{}", app(&server, 2, "")));
     let said = refused(&weir, &["reload"], 1);
     let why = format!("cannot listen on {taken_by}: another program uses this port");
@@ -412,7 +450,9 @@ fn a_port_that_is_taken_changes_nothing(io: Io) {
     drop(taken);
     assert_eq!(weir.answer(&["reload", "--dry-run"]).matches("+ listen ").count(), 2);
     weir.answer(&["reload"]);
-    [fine, taken_by, weir.address].into_iter().for_each(|address| request(&mut Client::connect(address)));
+    [fine, taken_by, weir.address]
+        .into_iter()
+        .for_each(|address| request(&mut Client::connect(address)));
     request(&mut client);
     weir.stop();
     server.finish();
@@ -425,7 +465,8 @@ fn a_listener_changes_what_is_spoken(io: Io) {
     let scratch = Scratch::new();
     let files = certificate(&scratch, "ec", &["localhost"], 30);
     let address = free();
-    let with = |inside: &str| format!("listen \"{address}\" {{ {inside} }}\n{}", app(&server, 2, ""));
+    let with =
+        |inside: &str| format!("listen \"{address}\" {{ {inside} }}\n{}", app(&server, 2, ""));
     let weir = Weir::start(io, 2, &with(""));
     let mut plain = Client::connect(address);
     request(&mut plain);
@@ -461,7 +502,12 @@ fn servers_come_and_go_for_ever(io: Io) {
     let mut client = Client::connect(weir.address);
     for round in 0..70 {
         // Nothing listens there.
-        let line = |n: u32| format!("server \"{}:1\" backup=#true\n", std::net::Ipv4Addr::from_bits(0x7f80_0000 + n));
+        let line = |n: u32| {
+            format!(
+                "server \"{}:1\" backup=#true\n",
+                std::net::Ipv4Addr::from_bits(0x7f80_0000 + n)
+            )
+        };
         let others: String = (round * AT_ONCE..(round + 1) * AT_ONCE).map(line).collect();
         let address = server.address;
         weir.rewrite(&format!(
@@ -471,7 +517,10 @@ fn servers_come_and_go_for_ever(io: Io) {
         request(&mut client);
     }
     let told = status(&weir);
-    assert_eq!(told["upstreams"][0]["servers"].as_array().map(Vec::len), Some(1 + AT_ONCE as usize));
+    assert_eq!(
+        told["upstreams"][0]["servers"].as_array().map(Vec::len),
+        Some(1 + AT_ONCE as usize)
+    );
     assert_eq!(server.log().accepted, 2, "who stays is not touched");
     weir.stop();
     server.finish();

@@ -6,8 +6,8 @@
 use std::sync::Barrier;
 
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Server, Weir, eventually, nonce, on_both_drivers, pattern,
-    request, status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Server, Weir, eventually, nonce,
+    on_both_drivers, pattern, request, status,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -23,7 +23,10 @@ on_both_drivers!(
 
 /// Returns one upstream of this server, and the route to it.
 fn to(server: &Server) -> String {
-    format!("upstream \"app\" {{ server \"{}\" connections=2; }}\nroute {{ proxy \"app\" }}\n", server.address)
+    format!(
+        "upstream \"app\" {{ server \"{}\" connections=2; }}\nroute {{ proxy \"app\" }}\n",
+        server.address
+    )
 }
 
 /// Responds on a signal, and echoes behind an Upgrade; reports heads whose bodies are still to
@@ -61,7 +64,8 @@ fn a_pipelined_batch_is_answered_in_order_by_both(io: Io) {
     let (first, second) = nonces.split_at(4);
     let batch = |client: &mut Client, nonces: &[String]| {
         nonces.iter().for_each(|_| client.ask("GET", false));
-        let heads = nonces.iter().map(|nonce| format!("GET /victim?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let heads =
+            nonces.iter().map(|nonce| format!("GET /victim?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n"));
         client.send(heads.collect::<String>().as_bytes());
     };
     batch(&mut client, first);
@@ -78,7 +82,9 @@ fn a_pipelined_batch_is_answered_in_order_by_both(io: Io) {
     request(&mut client);
     let went = |server: &Server, nonces: &[String]| {
         let log = server.log();
-        nonces.iter().all(|nonce| log.requests.iter().any(|(_, request)| request.target.contains(nonce)))
+        nonces
+            .iter()
+            .all(|nonce| log.requests.iter().any(|(_, request)| request.target.contains(nonce)))
     };
     assert!(went(&new, second), "by what is in force");
     weir.stop();
@@ -92,7 +98,11 @@ fn an_upload_goes_on_where_it_began(io: Io) {
     let (body, nonce) = (pattern(300_000), nonce());
     client.ask("POST", false);
     client.send(
-        format!("POST /victim?n={nonce} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(),
+        format!(
+            "POST /victim?n={nonce} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        )
+        .as_bytes(),
     );
     client.send(&body[..100_000]);
     old.wait("its head is there", |log| log.events.iter().any(|event| event == "head"));
@@ -117,7 +127,8 @@ fn a_tunnel_goes_on(io: Io) {
     let weir = Weir::start(io, 2, &to(&old));
     let mut tunnel = Client::connect(weir.address);
     tunnel.ask_upgrade();
-    tunnel.send(b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    tunnel
+        .send(b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
     assert_eq!(tunnel.reply().status, 101);
     tunnel.send(b"half of ");
     replace(&weir, &new);
@@ -149,16 +160,23 @@ fn a_drained_server_stays_drained(io: Io) {
     };
     let weir = Weir::start(io, 2, &both(""));
     weir.answer(&["status", "--wait"]);
-    let mut clients: Vec<(Client, String)> = (0..8).map(|_| (Client::connect(weir.address), nonce())).collect();
+    let mut clients: Vec<(Client, String)> =
+        (0..8).map(|_| (Client::connect(weir.address), nonce())).collect();
     clients.iter_mut().for_each(|(client, nonce)| client.get(&format!("/victim?n={nonce}")));
     drained.wait("a request is there", |log| !log.requests.is_empty());
     let name = a.to_string();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| weir.answer(&["server", "drain", "app", &name, "--wait"]));
-        eventually("it drains", || status(&weir)["upstreams"][0]["servers"][0]["state"] == "draining");
+        eventually("it drains", || {
+            status(&weir)["upstreams"][0]["servers"][0]["state"] == "draining"
+        });
         weir.rewrite(&both("forward-timeout \"7s\";"));
         weir.answer(&["reload"]);
-        assert_eq!(status(&weir)["upstreams"][0]["servers"][0]["state"], "draining", "an order outlives a reload");
+        assert_eq!(
+            status(&weir)["upstreams"][0]["servers"][0]["state"],
+            "draining",
+            "an order outlives a reload"
+        );
         assert!(!waiting.is_finished(), "what is under way is not answered yet");
         drained.tell("go");
         waiting.join().expect("drained");
@@ -212,7 +230,10 @@ fn reloads_at_once_are_done_one_after_another(io: Io) {
         }
     });
     let told = status(&weir);
-    assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&(AT_ONCE + 1).into(), &true.into()));
+    assert_eq!(
+        (&told["reload"]["generation"], &told["reload"]["ok"]),
+        (&(AT_ONCE + 1).into(), &true.into())
+    );
     request(&mut client);
     weir.stop();
     server.finish();

@@ -2,7 +2,10 @@
 //! bad end, heads in pieces, and hosts that differ on one connection (docs/hostile.md A4, A14 to
 //! A18, B10, C5; docs/http1.md).
 
-use crate::kit::{Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers};
+use crate::kit::{
+    Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce,
+    on_both_drivers,
+};
 use weir_check::requests::{SMUGGLED, catalogue};
 use weir_check::upstreams::{check_honest, honest_answer};
 use weir_check::{Request, Rules, requests::Expect};
@@ -39,7 +42,10 @@ fn victim(weir: &Weir) {
 fn nothing_smuggled(weir: Weir, server: Server) -> crate::kit::Log {
     weir.stop();
     let log = server.finish();
-    assert!(!log.requests.iter().any(|(_, it)| it.target.contains("smuggled")), "a body was taken for a request");
+    assert!(
+        !log.requests.iter().any(|(_, it)| it.target.contains("smuggled")),
+        "a body was taken for a request"
+    );
     log
 }
 
@@ -61,10 +67,18 @@ fn b12_weir_behind_weir_is_no_loop(io: Io) {
         client.get(&format!("/v?n={nonce}"));
         let reply = client.reply();
         check_honest(&nonce, &reply).unwrap();
-        let vias: Vec<String> =
-            reply.fields.all("via").iter().flat_map(|via| via.split(", ")).map(str::to_owned).collect();
+        let vias: Vec<String> = reply
+            .fields
+            .all("via")
+            .iter()
+            .flat_map(|via| via.split(", "))
+            .map(str::to_owned)
+            .collect();
         assert_eq!(vias.len(), 2, "{vias:?}");
-        assert!(vias[0] != vias[1] && vias.iter().all(|via| via.starts_with("1.1 weir-")), "{vias:?}");
+        assert!(
+            vias[0] != vias[1] && vias.iter().all(|via| via.starts_with("1.1 weir-")),
+            "{vias:?}"
+        );
         // The inner proxy's own name, coming back to it, is a loop.
         for (via, status) in [(&vias[0], 508), (&vias[1], 200)] {
             let mut client = Client::connect(inner.address);
@@ -79,18 +93,19 @@ fn b12_weir_behind_weir_is_no_loop(io: Io) {
 
 fn a4_server_takes_the_body_for_a_request(io: Io) {
     // It does not read the body, so its next read is the body: it responds to that too.
-    let server = Server::start(|link: &mut Link, request: &Request| match request.method.as_str() {
-        "POST" => {
-            let two = [honest_answer(request.nonce()), honest_answer("5500000f")].concat();
-            link.answer(&two)?;
-            let late = link.until_closed();
-            if !late.is_empty() {
-                link.fault("the connection was used again");
+    let server =
+        Server::start(|link: &mut Link, request: &Request| match request.method.as_str() {
+            "POST" => {
+                let two = [honest_answer(request.nonce()), honest_answer("5500000f")].concat();
+                link.answer(&two)?;
+                let late = link.until_closed();
+                if !late.is_empty() {
+                    link.fault("the connection was used again");
+                }
+                Err(Gone)
             }
-            Err(Gone)
-        }
-        _ => link.honest(request),
-    });
+            _ => link.honest(request),
+        });
     let weir = Weir::start(io, 1, &app(&server, 1, ""));
     victim(&weir);
     let (mut client, id) = (Client::connect(weir.address), nonce());
@@ -136,7 +151,10 @@ fn a14_client_closes_inside_a_body(io: Io) {
         victim(&weir);
     }
     let log = nothing_smuggled(weir, server);
-    assert!(!log.requests.iter().any(|(_, it)| it.target.contains("half")), "a half request was completed");
+    assert!(
+        !log.requests.iter().any(|(_, it)| it.target.contains("half")),
+        "a half request was completed"
+    );
 }
 
 fn a14_client_stalls_inside_a_body(io: Io) {
@@ -152,7 +170,10 @@ fn a14_client_stalls_inside_a_body(io: Io) {
         victim(&weir);
     }
     let log = nothing_smuggled(weir, server);
-    assert!(!log.requests.iter().any(|(_, it)| it.target.contains("half")), "a half request was completed");
+    assert!(
+        !log.requests.iter().any(|(_, it)| it.target.contains("half")),
+        "a half request was completed"
+    );
 }
 
 /// Responds to POSTs when it has their head, without waiting for the body.
@@ -180,7 +201,8 @@ fn a15_body_after_an_early_answer_is_not_a_request(io: Io) {
     client.ask("POST", false);
     // More than weir gathers before it sends the request to the server.
     let (length, beginning) = (100_000 + SMUGGLED.len(), "x".repeat(100_000));
-    let head = format!("POST /early?n={id} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+    let head =
+        format!("POST /early?n={id} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
     client.send(format!("{head}{beginning}").as_bytes());
     check_honest(&id, &client.reply()).unwrap();
     client.try_send(SMUGGLED.as_bytes());
@@ -196,7 +218,9 @@ fn a16_continue_then_body(io: Io) {
     let (mut client, id) = (Client::connect(weir.address), nonce());
     for _ in 0..3 {
         client.ask("POST", false);
-        let head = format!("POST /x?n={id} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+        let head = format!(
+            "POST /x?n={id} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+        );
         client.send(head.as_bytes());
         assert_eq!(client.interim(), [100]);
         client.send(b"hello");
@@ -206,7 +230,12 @@ fn a16_continue_then_body(io: Io) {
         victim(&weir);
     }
     let log = nothing_smuggled(weir, server);
-    assert!(log.requests.iter().filter(|(_, it)| it.method == "POST").all(|(_, it)| it.body.text() == "hello"));
+    assert!(
+        log.requests
+            .iter()
+            .filter(|(_, it)| it.method == "POST")
+            .all(|(_, it)| it.body.text() == "hello")
+    );
 }
 
 fn a16_final_answer_instead_of_continue(io: Io) {
@@ -225,7 +254,9 @@ fn a16_final_answer_instead_of_continue(io: Io) {
     ] {
         let mut client = Client::connect(weir.address);
         client.ask("POST", false);
-        let head = format!("POST /x HTTP/1.1\r\nHost: {host}\r\nExpect: 100-continue\r\n{framing}\r\n\r\n");
+        let head = format!(
+            "POST /x HTTP/1.1\r\nHost: {host}\r\nExpect: 100-continue\r\n{framing}\r\n\r\n"
+        );
         client.send(head.as_bytes());
         let reply = client.reply();
         assert!(status.contains(&reply.status) && reply.interim.is_empty(), "{reply:?}");
@@ -241,10 +272,13 @@ fn a16_final_answer_instead_of_continue(io: Io) {
 fn a17_body_of_an_unrouted_request(io: Io) {
     let server = Server::start(Honest);
     let address = server.address;
-    let config =
-        format!("upstream \"app\" {{ server \"{address}\" connections=1; }}\nroute host=\"a\" {{ proxy \"app\" }}\n");
+    let config = format!(
+        "upstream \"app\" {{ server \"{address}\" connections=1; }}\nroute host=\"a\" {{ proxy \"app\" }}\n"
+    );
     let weir = Weir::start(io, 1, &config);
-    for body in [format!("Content-Length: {}\r\n\r\n{SMUGGLED}", SMUGGLED.len()), chunked_smuggled()] {
+    for body in
+        [format!("Content-Length: {}\r\n\r\n{SMUGGLED}", SMUGGLED.len()), chunked_smuggled()]
+    {
         let mut client = Client::connect(weir.address);
         client.ask("POST", false);
         client.send(format!("POST / HTTP/1.1\r\nHost: nobody\r\n{body}").as_bytes());
@@ -269,7 +303,8 @@ fn chunked_smuggled() -> String {
 /// Returns requests with their nonces, as one text.
 fn many(count: usize) -> (Vec<String>, Vec<u8>) {
     let nonces: Vec<String> = (0..count).map(|_| nonce()).collect();
-    let text: String = nonces.iter().map(|it| format!("GET /victim?n={it} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+    let text: String =
+        nonces.iter().map(|it| format!("GET /victim?n={it} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
     (nonces, text.into_bytes())
 }
 
@@ -313,7 +348,8 @@ fn a18_bad_one_behind_good_ones(io: Io) {
         row.asks.iter().for_each(|(method, version_10)| client.ask(method, *version_10));
         client.try_send(&[good, row.bytes.clone()].concat());
         nonces.iter().for_each(|nonce| {
-            check_honest(nonce, &client.reply()).unwrap_or_else(|error| panic!("before {}: {error}", row.id));
+            check_honest(nonce, &client.reply())
+                .unwrap_or_else(|error| panic!("before {}: {error}", row.id));
         });
         let reply = client.reply();
         assert!(statuses.contains(&reply.status), "{}: {reply:?}", row.id);
@@ -325,7 +361,10 @@ fn a18_bad_one_behind_good_ones(io: Io) {
         assert!(client.try_reply().is_none());
     }
     let log = nothing_smuggled(weir, server);
-    assert!(log.requests.iter().all(|(_, it)| it.target.starts_with("/victim")), "a refused request left");
+    assert!(
+        log.requests.iter().all(|(_, it)| it.target.starts_with("/victim")),
+        "a refused request left"
+    );
 }
 
 fn b10_head_of_20_kib_byte_by_byte(io: Io) {
@@ -375,8 +414,11 @@ fn c5_each_request_is_routed_anew(io: Io) {
     }
     drop(client);
     weir.stop();
-    let hosts = |server: Server| server.finish().requests.iter().map(|(_, it)| it.target.clone()).collect::<Vec<_>>();
-    let public_paths: Vec<String> = hosts(public).iter().map(|target| target[..2].to_owned()).collect();
+    let hosts = |server: Server| {
+        server.finish().requests.iter().map(|(_, it)| it.target.clone()).collect::<Vec<_>>()
+    };
+    let public_paths: Vec<String> =
+        hosts(public).iter().map(|target| target[..2].to_owned()).collect();
     assert_eq!(public_paths, ["/a", "/b", "/c"]);
     assert!(hosts(internal).iter().all(|target| target.starts_with("/open")));
 }
@@ -386,9 +428,11 @@ struct Echo;
 
 impl Behaviour for Echo {
     fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
-        let size: usize = request.query("size").and_then(|size| size.parse().ok()).unwrap_or_default();
+        let size: usize =
+            request.query("size").and_then(|size| size.parse().ok()).unwrap_or_default();
         let sum = request.body.sum;
-        let head = format!("HTTP/1.1 200 OK\r\nX-Sum: {sum}\r\nX-Length: {}\r\n", request.body.length);
+        let head =
+            format!("HTTP/1.1 200 OK\r\nX-Sum: {sum}\r\nX-Length: {}\r\n", request.body.length);
         link.answer(format!("{head}Content-Length: {size}\r\n\r\n").as_bytes())?;
         link.write(&crate::kit::pattern(size))
     }
@@ -397,14 +441,30 @@ impl Behaviour for Echo {
 fn large_bodies_both_ways(io: Io) {
     let server = Server::start(Echo);
     let weir = Weir::start(io, 2, &app(&server, 2, ""));
-    for (up, down) in [(0, 1), (1, 0), (70_000, 70_000), (30_000_000, 10), (10, 30_000_000), (5_000_000, 5_000_000)] {
-        let (sent, expected) = (crate::kit::pattern(up), weir_check::Body::of(&crate::kit::pattern(down)));
+    for (up, down) in [
+        (0, 1),
+        (1, 0),
+        (70_000, 70_000),
+        (30_000_000, 10),
+        (10, 30_000_000),
+        (5_000_000, 5_000_000),
+    ] {
+        let (sent, expected) =
+            (crate::kit::pattern(up), weir_check::Body::of(&crate::kit::pattern(down)));
         let sum = weir_check::Body::of(&sent).sum;
         let mut client = Client::connect(weir.address);
         client.request("POST", &format!("/echo?size={down}"), "", &sent);
         let reply = client.reply();
-        assert_eq!((reply.body.length, reply.body.sum), (expected.length, expected.sum), "{up} up, {down} down");
-        assert_eq!(reply.fields.first("x-sum"), Some(sum.to_string().as_str()), "{up} up, {down} down");
+        assert_eq!(
+            (reply.body.length, reply.body.sum),
+            (expected.length, expected.sum),
+            "{up} up, {down} down"
+        );
+        assert_eq!(
+            reply.fields.first("x-sum"),
+            Some(sum.to_string().as_str()),
+            "{up} up, {down} down"
+        );
     }
     weir.stop();
     server.finish();
@@ -414,8 +474,10 @@ fn body_limit_answers_413(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 1, &format!("client body-limit=\"1KiB\"\n{}", app(&server, 1, "")));
     let declared = "POST /big HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\n".to_owned();
-    let chunked =
-        format!("POST /big HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n401\r\n{}\r\n", "x".repeat(1025));
+    let chunked = format!(
+        "POST /big HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n401\r\n{}\r\n",
+        "x".repeat(1025)
+    );
     for text in [declared, chunked] {
         let mut client = Client::connect(weir.address);
         client.ask("POST", false);
@@ -428,16 +490,21 @@ fn body_limit_answers_413(io: Io) {
     client.request("POST", &format!("/fits?n={id}"), "", &[b'x'; 1024]);
     check_honest(&id, &client.reply()).unwrap();
     let log = nothing_smuggled(weir, server);
-    assert!(!log.requests.iter().any(|(_, it)| it.target.contains("big")), "a body over the limit was completed");
+    assert!(
+        !log.requests.iter().any(|(_, it)| it.target.contains("big")),
+        "a body over the limit was completed"
+    );
 }
 
 fn late_answer_is_504(io: Io) {
-    let server = Server::start(|link: &mut Link, request: &Request| match request.target.starts_with("/never") {
-        true => {
-            link.until_closed();
-            Err(Gone)
+    let server = Server::start(|link: &mut Link, request: &Request| {
+        match request.target.starts_with("/never") {
+            true => {
+                link.until_closed();
+                Err(Gone)
+            }
+            false => link.honest(request),
         }
-        false => link.honest(request),
     });
     // Victims also have to keep it, on a busy machine.
     let weir = Weir::start(io, 1, &app(&server, 2, "forward-timeout \"3s\""));
@@ -503,11 +570,18 @@ fn replies_as_the_client_understands_them(io: Io) {
                 let (mut client, id) = (Client::connect(weir.address), nonce());
                 client.ask("GET", old);
                 let version = if old { "1.0" } else { "1.1" };
-                client.send(format!("GET /{kind}?n={id} HTTP/{version}\r\nHost: a\r\n{te}\r\n").as_bytes());
+                client.send(
+                    format!("GET /{kind}?n={id} HTTP/{version}\r\nHost: a\r\n{te}\r\n").as_bytes(),
+                );
                 let reply = client.reply();
-                check_honest(&id, &reply).unwrap_or_else(|error| panic!("{kind} {version} {te:?}: {error}"));
+                check_honest(&id, &reply)
+                    .unwrap_or_else(|error| panic!("{kind} {version} {te:?}: {error}"));
                 let passes = kind == "chunked" && !old && !te.is_empty();
-                assert_eq!(reply.trailers.first("x-sum"), passes.then_some("1"), "{kind} {version} {te:?}");
+                assert_eq!(
+                    reply.trailers.first("x-sum"),
+                    passes.then_some("1"),
+                    "{kind} {version} {te:?}"
+                );
                 assert_eq!(reply.interim.len(), usize::from(kind == "hints" && !old));
             }
         }

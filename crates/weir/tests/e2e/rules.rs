@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 
 use crate::kit::http2::{DATA, END_STREAM, Http2Client, frame};
 use crate::kit::tls::{bridge, certificate};
-use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, free_port, nonce, on_both_drivers, status};
+use crate::kit::{
+    Client, Honest, Io, Scratch, Server, Weir, free_port, nonce, on_both_drivers, status,
+};
 use weir_check::Request;
 
 on_both_drivers!(
@@ -47,12 +49,23 @@ fn rules_of_routes(io: Io) {
     let listen = format!("listen \"{h2c}\" {{ protocols \"h2c\" }}\n");
     let weir = Weir::start(io, 2, &(listen + &routes([&servers[0], &servers[1]], "seen")));
     let (mut old, mut new) = (Client::connect(weir.address), Http2Client::connect(h2c, &[]));
-    let targets = ["/api/item/12?n=", "/api/%69tem/12?n=", "/x/../api//y?plain&n=", "/api/../secret?n=", "/api;x/y?n="];
+    let targets = [
+        "/api/item/12?n=",
+        "/api/%69tem/12?n=",
+        "/x/../api//y?plain&n=",
+        "/api/../secret?n=",
+        "/api;x/y?n=",
+    ];
     // Tabs, non-ASCII bytes, and an encoded line end.
     let value = "a\tb\\%0d%0aX-Evil: 1 \u{e9}";
     for target in targets {
         let target = format!("{target}{}", nonce());
-        old.request("GET", &target, &format!("Cookie: beta=0\r\nX-A: {value}\r\nX-Real-IP: forged\r\n"), b"");
+        old.request(
+            "GET",
+            &target,
+            &format!("Cookie: beta=0\r\nX-A: {value}\r\nX-Real-IP: forged\r\n"),
+            b"",
+        );
         let reply = old.reply();
         let fields = [("cookie", "beta=0"), ("x-a", value), ("x-real-ip", "forged")];
         let (request, stream) = new.request("GET", &target, &fields, false);
@@ -65,10 +78,17 @@ fn rules_of_routes(io: Io) {
         } else {
             200
         };
-        assert_eq!((reply.status, answer.statuses.as_slice()), (expected, [expected].as_slice()), "{target}");
+        assert_eq!(
+            (reply.status, answer.statuses.as_slice()),
+            (expected, [expected].as_slice()),
+            "{target}"
+        );
         if expected == 200 {
             let back = format!("seen {}", value.replace('\t', " "));
-            assert_eq!((reply.fields.all("x-back").len(), answer.field("x-back")), (1, Some(back.as_str())));
+            assert_eq!(
+                (reply.fields.all("x-back").len(), answer.field("x-back")),
+                (1, Some(back.as_str()))
+            );
             assert!(!reply.fields.has("x-nonce") && answer.field("x-nonce").is_none());
         }
     }
@@ -82,7 +102,9 @@ fn rules_of_routes(io: Io) {
         assert_eq!(request.fields.all("host"), ["app.internal"]);
         assert_eq!(request.fields.all("x-real-ip"), ["127.0.0.1"]);
         assert!(
-            !request.fields.has("cookie") && !request.fields.has("x-evil") && request.fields.all("x-asked").len() == 1
+            !request.fields.has("cookie")
+                && !request.fields.has("x-evil")
+                && request.fields.all("x-asked").len() == 1
         );
     }
     let paths: Vec<_> = beta.iter().map(|request| request.target.as_str()).collect();
@@ -115,11 +137,16 @@ fn own_answers(io: Io) {
     );
     let weir = Weir::start(io, 2, &text);
     let mut client = Client::connect(weir.address);
-    for (method, target) in [("GET", "/sorry"), ("HEAD", "/sorry"), ("GET", "/ping"), ("GET", "/to/a%20b?c")] {
+    for (method, target) in
+        [("GET", "/sorry"), ("HEAD", "/sorry"), ("GET", "/ping"), ("GET", "/to/a%20b?c")]
+    {
         client.request(method, target, "", b"");
     }
     let [get, head, ping, to] = [0; 4].map(|_| client.reply());
-    assert_eq!((get.status, get.body.length, get.fields.all("retry-after")), (503, 500_007, vec!["60"]));
+    assert_eq!(
+        (get.status, get.body.length, get.fields.all("retry-after")),
+        (503, 500_007, vec!["60"])
+    );
     assert_eq!((head.body.length, head.fields.all("content-length")), (0, vec!["500007"]));
     assert_eq!(get.fields.all("content-type"), ["text/html; charset=utf-8"]);
     assert_eq!((ping.status, ping.fields.has("content-type")), (204, false));
@@ -185,10 +212,14 @@ fn plain_clients_are_led_to_tls(io: Io) {
 fn some_are_refused(io: Io) {
     let server = Server::start(Honest);
     let of = |lines: &str| {
-        format!("upstream \"app\" {{ server \"{}\"; }}\nroute {{ {lines}; proxy \"app\"; }}\n", server.address)
+        format!(
+            "upstream \"app\" {{ server \"{}\"; }}\nroute {{ {lines}; proxy \"app\"; }}\n",
+            server.address
+        )
     };
     let weir = Weir::start(io, 2, &of("deny \"127.0.0.2\""));
-    let mut clients = [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
+    let mut clients =
+        [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
     let mut statuses = || {
         clients.each_mut().map(|client| {
             client.get(&format!("/?n={}", nonce()));
@@ -208,9 +239,15 @@ fn requests_are_what_a_route_requires(io: Io) {
     let h2c = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let of = |lines: &str| {
         let upstream = format!("upstream \"app\" {{ server \"{}\"; }}\n", server.address);
-        format!("listen \"{h2c}\" {{ protocols \"h2c\" }}\n{upstream}route {{ {lines}; proxy \"app\"; }}\n")
+        format!(
+            "listen \"{h2c}\" {{ protocols \"h2c\" }}\n{upstream}route {{ {lines}; proxy \"app\"; }}\n"
+        )
     };
-    let weir = Weir::start(io, 2, &of("content-types \"application/json\" \"text/*\"; method-override \"refuse\""));
+    let weir = Weir::start(
+        io,
+        2,
+        &of("content-types \"application/json\" \"text/*\"; method-override \"refuse\""),
+    );
     let (mut old, mut new) = (Client::connect(weir.address), Http2Client::connect(h2c, &[]));
     let mut statuses = |media_type: &str, name: &str| {
         old.request(
@@ -259,22 +296,28 @@ fn trusted_proxies_say_who_asks(io: Io) {
         server.address
     );
     let weir = Weir::start(io, 1, &text);
-    let [mut proxy, mut stranger] = [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
+    let [mut proxy, mut stranger] =
+        [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
     let field = "X-Forwarded-For: 203.0.113.9, 192.0.2.7\r\n";
     for (client, expected) in [(&mut proxy, 403), (&mut stranger, 200)] {
         client.request("GET", &format!("/?n={}", nonce()), field, b"");
         assert_eq!(client.reply().status, expected);
     }
     weir.stop();
-    assert_eq!(std::fs::read_to_string(&log).expect("a log"), "192.0.2.7 127.0.0.1 403\n127.0.0.2 127.0.0.2 200\n");
+    assert_eq!(
+        std::fs::read_to_string(&log).expect("a log"),
+        "192.0.2.7 127.0.0.1 403\n127.0.0.2 127.0.0.2 200\n"
+    );
     assert_eq!(asked(server)[0].fields.all("x-who"), ["127.0.0.2"]);
 }
 
 /// Behind a load balancer that terminates TLS, the usual redirect applies only to clients without
 /// TLS. The scheme is never a stranger's to say.
 fn trusted_proxies_say_what_is_spoken(io: Io) {
-    for (option, told) in [("x-forwarded-for", "X-Forwarded-Proto: "), ("forwarded", "Forwarded: for=192.0.2.7;proto=")]
-    {
+    for (option, told) in [
+        ("x-forwarded-for", "X-Forwarded-Proto: "),
+        ("forwarded", "Forwarded: for=192.0.2.7;proto="),
+    ] {
         let server = Server::start(Honest);
         let scratch = Scratch::new();
         let log = scratch.path("access.log");
@@ -289,13 +332,23 @@ fn trusted_proxies_say_what_is_spoken(io: Io) {
         );
         let weir = Weir::start(io, 1, &text);
         let mut expected = String::new();
-        let clients = [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
+        let clients =
+            [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
         for (mut client, is_trusted) in clients.into_iter().zip([true, false]) {
             for word in ["https", "HTTPS", "http", "https, http", "", "https\t", "javascript"] {
-                client.request("GET", &format!("/?n={}", nonce()), &format!("{told}{word}\r\n"), b"");
+                client.request(
+                    "GET",
+                    &format!("/?n={}", nonce()),
+                    &format!("{told}{word}\r\n"),
+                    b"",
+                );
                 let is_sealed = is_trusted && word.trim().eq_ignore_ascii_case("https");
                 let line = if is_sealed { "https 200" } else { "http 308" };
-                assert_eq!(client.reply().status.to_string(), line[line.len() - 3..], "{is_trusted} {told}{word}");
+                assert_eq!(
+                    client.reply().status.to_string(),
+                    line[line.len() - 3..],
+                    "{is_trusted} {told}{word}"
+                );
                 expected += &format!("{line}\n");
             }
         }

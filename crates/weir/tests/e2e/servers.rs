@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::kit::{
-    Behaviour, Client, Gone, Io, Link, Random, Scratch, Server, Weir, eventually, free_port, nonce, on_both_drivers,
-    timed_get,
+    Behaviour, Client, Gone, Io, Link, Random, Scratch, Server, Weir, eventually, free_port, nonce,
+    on_both_drivers, timed_get,
 };
 use weir_check::Request;
 use weir_check::upstreams::{Ending, check_honest, honest_answer};
@@ -73,7 +73,13 @@ impl Real {
         let script = |name: &str| scripts.join(name).display().to_string();
         let gunicorn = |more: &[&str]| {
             let mut command = Command::new("/usr/bin/python3");
-            command.args(["/usr/bin/gunicorn", "--bind", &address.to_string(), "--chdir", &script("")]);
+            command.args([
+                "/usr/bin/gunicorn",
+                "--bind",
+                &address.to_string(),
+                "--chdir",
+                &script(""),
+            ]);
             command.args(more).arg("servers:application");
             command
         };
@@ -94,9 +100,14 @@ impl Real {
                 command
             }
         };
-        command.env("SERVER_LOG", scratch.path("log")).env("PYTHONDONTWRITEBYTECODE", "1").process_group(0);
+        command
+            .env("SERVER_LOG", scratch.path("log"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().unwrap_or_else(|error| panic!("{program:?}: {error} (make setup installs it)"));
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program:?}: {error} (make setup installs it)"));
         let real = Real { address, child, scratch };
         eventually("the server accepts", || TcpStream::connect(address).is_ok());
         real
@@ -104,7 +115,10 @@ impl Real {
 
     /// Starts weir in front of it, with defaults.
     fn weir(&self, io: Io) -> Weir {
-        let upstream = format!("upstream \"app\" {{ server \"{}\" }}\nroute {{ proxy \"app\" }}\n", self.address);
+        let upstream = format!(
+            "upstream \"app\" {{ server \"{}\" }}\nroute {{ proxy \"app\" }}\n",
+            self.address
+        );
         Weir::start(io, 2, &upstream)
     }
 
@@ -123,7 +137,8 @@ impl Real {
 impl Drop for Real {
     fn drop(&mut self) {
         // All of its group: gunicorn has several processes.
-        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.child.id())]).status();
+        let _ =
+            Command::new("kill").args(["-KILL", "--", &format!("-{}", self.child.id())]).status();
         let _ = self.child.wait();
     }
 }
@@ -206,7 +221,8 @@ fn uploads_that_drip(io: Io, program: Program) {
             let (mut client, nonce) = (Client::connect(weir.address), nonce());
             client.ask("POST", false);
             let length = at_once.len() + slowly;
-            let head = format!("POST /?n={nonce} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+            let head =
+                format!("POST /?n={nonce} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
             client.send(&[head.as_bytes(), &at_once].concat());
             (client, nonce)
         })
@@ -239,7 +255,8 @@ fn what_lasts(io: Io, program: Program, target: &str) {
     for _ in 0..100 {
         timed_get(&weir);
     }
-    let mut clients: Vec<(Client, String)> = (0..100).map(|_| (Client::connect(weir.address), nonce())).collect();
+    let mut clients: Vec<(Client, String)> =
+        (0..100).map(|_| (Client::connect(weir.address), nonce())).collect();
     for (client, nonce) in &mut clients {
         client.get(&format!("/{target}?n={nonce}"));
     }
@@ -303,7 +320,8 @@ fn posts_at_the_idle_limit(io: Io, program: Program, limit: Duration, spread: Du
         }));
     }
     let log = real.log();
-    let times = |nonce: &String| log.iter().filter(|line| **line == format!("POST {nonce}")).count();
+    let times =
+        |nonce: &String| log.iter().filter(|line| **line == format!("POST {nonce}")).count();
     let lost = posts.iter().filter(|(_, answered)| !answered).count();
     let twice = posts.iter().filter(|(nonce, _)| times(nonce) > 1).count();
     assert_eq!((lost, twice), (0, 0), "lost, and executed twice, of {}", posts.len());
@@ -311,11 +329,21 @@ fn posts_at_the_idle_limit(io: Io, program: Program, limit: Duration, spread: Du
 }
 
 fn posts_at_the_idle_limit_of_node(io: Io) {
-    posts_at_the_idle_limit(io, Program::Node(2000), Duration::from_secs(2), Duration::from_millis(30));
+    posts_at_the_idle_limit(
+        io,
+        Program::Node(2000),
+        Duration::from_secs(2),
+        Duration::from_millis(30),
+    );
 }
 
 fn posts_at_the_idle_limit_of_gunicorn(io: Io) {
-    posts_at_the_idle_limit(io, Program::GunicornThreads, Duration::from_secs(2), Duration::from_millis(30));
+    posts_at_the_idle_limit(
+        io,
+        Program::GunicornThreads,
+        Duration::from_secs(2),
+        Duration::from_millis(30),
+    );
 }
 
 /// How a server ends a connection: as in the catalogue, or with a response of HTTP/1.0.
@@ -403,7 +431,10 @@ fn posts_to_servers_that_end_connections(io: Io) {
         for answers in [1, 3, 30, 0] {
             let silent = !matches!(way, Way::As(Ending::Announced) | Way::Old);
             let (lost, wrong) = posts_to(io, way, answers);
-            assert!(lost <= if silent && answers == 0 { 2 } else { 0 }, "{way:?} {answers}: {lost} lost");
+            assert!(
+                lost <= if silent && answers == 0 { 2 } else { 0 },
+                "{way:?} {answers}: {lost} lost"
+            );
             assert_eq!(wrong, 0, "{way:?} {answers}: executed not once");
         }
     }

@@ -13,8 +13,8 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use crate::kit::http2::Http2Client;
 use crate::kit::tls::{certificate, config, connection};
 use crate::kit::{
-    Client, Honest, Io, Scratch, Server, Weir, app, bounded, eventually, free_port, nonce, on_both_drivers, request,
-    status,
+    Client, Honest, Io, Scratch, Server, Weir, app, bounded, eventually, free_port, nonce,
+    on_both_drivers, request, status,
 };
 
 on_both_drivers!(
@@ -67,13 +67,21 @@ fn a_client_has_so_many_requests(io: Io) {
     let top = weir.answer(&["shield", "top", "--limit", "login"]);
     let row: Vec<&str> = top.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert!(row.starts_with(&["127.0.0.2", "login", "100%"]) && row.contains(&"2"), "{top}");
-    let all: serde_json::Value = serde_json::from_str(&weir.answer(&["shield", "status", "--json"])).expect("JSON");
-    assert_eq!((&all["used"], &all["accounts"], &all["limits"][0]["refused"]), (&1.into(), &65_536.into(), &2.into()));
-    assert!(weir.answer(&["shield", "status"]).starts_with("shield rejects clients over a limit; 1 of "));
+    let all: serde_json::Value =
+        serde_json::from_str(&weir.answer(&["shield", "status", "--json"])).expect("JSON");
+    assert_eq!(
+        (&all["used"], &all["accounts"], &all["limits"][0]["refused"]),
+        (&1.into(), &65_536.into(), &2.into())
+    );
+    assert!(
+        weir.answer(&["shield", "status"])
+            .starts_with("shield rejects clients over a limit; 1 of ")
+    );
     let client = &mut clients[5];
     client.get("/x/..//log%69n");
     let refused = client.reply();
-    let again: u32 = refused.fields.first("Retry-After").expect("when to come again").parse().expect("seconds");
+    let again: u32 =
+        refused.fields.first("Retry-After").expect("when to come again").parse().expect("seconds");
     assert!(refused.status == 429 && (3000..=3600).contains(&again), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.body.bytes).contains("over-limit"), "{refused:?}");
     assert_eq!(get(client, "/other"), 200, "what the limit is not for");
@@ -84,12 +92,14 @@ fn a_client_has_so_many_requests(io: Io) {
     let mut new = Http2Client::connect(h2c, &[]);
     let asked: Vec<u32> = (0..6)
         .map(|_| {
-            let (request, stream) = new.request("GET", &format!("/login?n={}", nonce()), &[], false);
+            let (request, stream) =
+                new.request("GET", &format!("/login?n={}", nonce()), &[], false);
             new.send(&request);
             stream
         })
         .collect();
-    let answers: Vec<u16> = asked.into_iter().flat_map(|stream| new.answer(stream).statuses).collect();
+    let answers: Vec<u16> =
+        asked.into_iter().flat_map(|stream| new.answer(stream).statuses).collect();
     assert_eq!(answers, [200, 200, 200, 200, 429, 429]);
     assert_eq!(counted(&weir), [9, 5, 0]);
     let shown = weir.answer(&["status"]);
@@ -107,14 +117,14 @@ fn a_client_has_so_many_requests(io: Io) {
 fn is_taken(weir: &Weir, last: u8) -> Option<Client> {
     let mut client = connect(weir, last);
     client.ask("GET", false);
-    let sent = client.try_send(format!("GET /?n={} HTTP/1.1\r\nHost: a\r\n\r\n", nonce()).as_bytes());
+    let sent =
+        client.try_send(format!("GET /?n={} HTTP/1.1\r\nHost: a\r\n\r\n", nonce()).as_bytes());
     client.try_reply().filter(|reply| sent && reply.status == 200).map(|_| client)
 }
 
 fn connections_are_reset(io: Io) {
     let server = Server::start(Honest);
-    let shield =
-        "shield { limit \"open\" count=\"open\" max=2; limit \"new\" count=\"connections\" rate=\"1/h\" burst=4; }\n";
+    let shield = "shield { limit \"open\" count=\"open\" max=2; limit \"new\" count=\"connections\" rate=\"1/h\" burst=4; }\n";
     let weir = Weir::start(io, 1, &(shield.to_owned() + &app(&server, 2, "")));
     let first = is_taken(&weir, 2).expect("it may connect");
     let second = is_taken(&weir, 2).expect("it may connect");
@@ -142,17 +152,28 @@ fn who_guesses_is_refused(io: Io) {
                   route path=\"/none\" { respond 404; }\nroute path=\"/login\" { respond 401; }\n";
     let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 2, "")));
     let (mut one, mut two) = (connect(&weir, 2), connect(&weir, 2));
-    assert_eq!([get(&mut one, "/"), get(&mut one, "/none"), get(&mut two, "/login")], [200, 404, 401]);
+    assert_eq!(
+        [get(&mut one, "/"), get(&mut one, "/none"), get(&mut two, "/login")],
+        [200, 404, 401]
+    );
     assert_eq!([get(&mut two, "/"), get(&mut two, "/none"), get(&mut one, "/")], [200, 404, 429]);
     assert_eq!(get(&mut connect(&weir, 2), "/"), 429, "on each connection");
     assert_eq!(get(&mut connect(&weir, 3), "/none"), 404, "another client");
     let mut proxy = connect(&weir, 8);
     let mut ask = |who: &str, path: &str| {
-        proxy.request("GET", &format!("{path}?n={}", nonce()), &format!("X-Forwarded-For: {who}\r\n"), b"");
+        proxy.request(
+            "GET",
+            &format!("{path}?n={}", nonce()),
+            &format!("X-Forwarded-For: {who}\r\n"),
+            b"",
+        );
         proxy.reply().status
     };
     assert_eq!([(); 4].map(|()| ask("192.0.2.7", "/none")), [404, 404, 404, 429]);
-    assert_eq!([ask("192.0.2.8", "/none"), ask("192.0.2.7", "/"), ask("192.0.2.8", "/")], [404, 429, 200]);
+    assert_eq!(
+        [ask("192.0.2.8", "/none"), ask("192.0.2.7", "/"), ask("192.0.2.8", "/")],
+        [404, 429, 200]
+    );
     assert_eq!(counted(&weir), [8, 4, 0]);
     weir.stop();
     server.finish();
@@ -179,7 +200,9 @@ fn limits_change(io: Io) {
     let server = Server::start(Honest);
     let with = |shield: &str| format!("{shield}\n{}", app(&server, 2, ""));
     let limit = |name: &str, burst: u32| {
-        format!("shield {{ limit \"{name}\" count=\"requests\" rate=\"1/h\" burst={burst} over=\"503\"; }}")
+        format!(
+            "shield {{ limit \"{name}\" count=\"requests\" rate=\"1/h\" burst={burst} over=\"503\"; }}"
+        )
     };
     let weir = Weir::start(io, 2, &with(""));
     let mut client = connect(&weir, 2);
@@ -225,7 +248,8 @@ fn many_ask_more_than_they_may(io: Io) {
             .count()
     };
     let answered: Vec<usize> = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..8).map(|number| scope.spawn(move || ask(10 + number % 4))).collect();
+        let clients: Vec<_> =
+            (0..8).map(|number| scope.spawn(move || ask(10 + number % 4))).collect();
         clients.into_iter().map(|client| client.join().expect("no panic")).collect()
     });
     let sums: Vec<usize> = (0..4).map(|number| answered[number] + answered[number + 4]).collect();
@@ -239,9 +263,14 @@ fn many_ask_more_than_they_may(io: Io) {
 
 /// Starts a TLS listener behind a balancer, and these limits. The balancer names the client.
 fn sealed(io: Io, server: &Server, scratch: &Scratch, shield: &str) -> (Weir, SocketAddr) {
-    let (address, files) =
-        (SocketAddr::from(([127, 0, 0, 1], free_port())), certificate(scratch, "ec", &["a.test"], 9));
-    let listener = format!("listen \"{address}\" {{ proxy-protocol #true; tls {{ {} }}; }}\n", files.row().trim_end());
+    let (address, files) = (
+        SocketAddr::from(([127, 0, 0, 1], free_port())),
+        certificate(scratch, "ec", &["a.test"], 9),
+    );
+    let listener = format!(
+        "listen \"{address}\" {{ proxy-protocol #true; tls {{ {} }}; }}\n",
+        files.row().trim_end()
+    );
     let rest = format!(
         "{listener}client {{ trusted-proxies \"127.0.0.1\"; }}\nshield {{ {shield}; }}\n{}",
         app(server, 2, "")
@@ -253,7 +282,9 @@ fn sealed(io: Io, server: &Server, scratch: &Scratch, shield: &str) -> (Weir, So
 fn knock(to: SocketAddr, who: &str) -> TcpStream {
     let mut stream = TcpStream::connect(to).expect("the balancer may connect");
     bounded(&stream);
-    stream.write_all(format!("PROXY TCP4 {who} 198.51.100.1 4711 443\r\n").as_bytes()).expect("it is read");
+    stream
+        .write_all(format!("PROXY TCP4 {who} 198.51.100.1 4711 443\r\n").as_bytes())
+        .expect("it is read");
     stream
 }
 
@@ -278,7 +309,8 @@ fn shake(
 
 fn handshakes_are_limited_and_resumed_ones_are_free(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
-    let (weir, address) = sealed(io, &server, &scratch, "limit \"hands\" count=\"handshakes\" rate=\"1/h\" burst=3");
+    let (weir, address) =
+        sealed(io, &server, &scratch, "limit \"hands\" count=\"handshakes\" rate=\"1/h\" burst=3");
     let resuming = {
         let mut config = Arc::unwrap_or_clone(config());
         config.resumption = Resumption::in_memory_sessions(8);
@@ -311,7 +343,9 @@ fn who_fails_to_shake_hands_is_refused_in_front_of_it(io: Io) {
         stream.write_all(bytes).expect("it is read");
         stream
     };
-    for bytes in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"] {
+    for bytes in
+        [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"]
+    {
         let _ = ends(bytes).read_to_end(&mut Vec::new());
     }
     drop(ends(b"\x16\x03\x01\x00\x40"));
@@ -375,8 +409,7 @@ fn who_asks_too_much_is_kept_waiting(io: Io) {
 /// rejected as before.
 fn a_full_table_opens_no_limit(io: Io) {
     let server = Server::start(Honest);
-    let shield =
-        "shield {\n table 1024\n limit \"login\" count=\"requests\" by=\"header:x-user\" rate=\"1/h\" burst=4\n}\n";
+    let shield = "shield {\n table 1024\n limit \"login\" count=\"requests\" by=\"header:x-user\" rate=\"1/h\" burst=4\n}\n";
     let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 8, "")));
     let passed = |client: &mut Client, user: &str, times: usize| {
         for _ in 0..times {

@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::kit::{
-    Io, Scratch, Weir, bounded, eventually, finish_without_rights, in_own_network_as_root, ip, on_both_drivers, run,
-    status,
+    Io, Scratch, Weir, bounded, eventually, finish_without_rights, in_own_network_as_root, ip,
+    on_both_drivers, run, status,
 };
 
 on_both_drivers!(
@@ -56,7 +56,8 @@ fn has(shown: &str, wanted: &[&str]) {
 
 fn each_side_has_its_own(io: Io) {
     in_network("each_side_has_its_own", io, || {
-        for (listen, server) in [("127.0.0.1:5000", "127.0.0.1:6000"), ("[::1]:5000", "[::1]:6000")] {
+        for (listen, server) in [("127.0.0.1:5000", "127.0.0.1:6000"), ("[::1]:5000", "[::1]:6000")]
+        {
             greeter(server);
             let text = |listening: &str, upstream: &str| {
                 format!(
@@ -65,11 +66,16 @@ fn each_side_has_its_own(io: Io) {
                      route {{ respond 204; }}\n"
                 )
             };
-            let first = text("mark=7 max-rate=\"20Mbit/s\" dscp=\"af21\"", "mark 9; max-rate \"1MiB\"; device \"lo\"");
+            let first = text(
+                "mark=7 max-rate=\"20Mbit/s\" dscp=\"af21\"",
+                "mark 9; max-rate \"1MiB\"; device \"lo\"",
+            );
             let weir = Weir::start(io, 2, &first);
             let before = greeted(listen);
             let (clients, servers) = (shown("sport = :5000"), shown("dport = :6000"));
-            let class = |code: &str| format!("{}:{code}", if listen.starts_with('[') { "tclass" } else { "tos" });
+            let class = |code: &str| {
+                format!("{}:{code}", if listen.starts_with('[') { "tclass" } else { "tos" })
+            };
             // The time stamps reduce the payload of a segment; the kernel doubles sizes, and rates
             // are in bits.
             has(&clients, &["fwmark:0x7", "mss:988", "tb131072", "/20000000bps", &class("0x48")]);
@@ -105,7 +111,9 @@ fn minutes(filter: &str) -> Vec<u32> {
     let shown = run("ss", &["-Htno", "state", "established", filter]);
     let shown = String::from_utf8(shown.stdout).expect("text");
     let timers = shown.lines().filter_map(|line| line.split_once("timer:(keepalive,"));
-    timers.map(|(_, left)| left.split_once("min").map_or(0, |(count, _)| count.parse().unwrap_or(0))).collect()
+    timers
+        .map(|(_, left)| left.split_once("min").map_or(0, |(count, _)| count.parse().unwrap_or(0)))
+        .collect()
 }
 
 /// Whether one connection is checked this many minutes after its last activity, some of which have
@@ -129,17 +137,28 @@ fn each_side_is_asked_as_was_chosen(io: Io) {
                      listen \"{host}:5001\" {client}\nroute {{ respond 204; }}\n"
                 )
             };
-            let both = |value: &str| text(&format!("tcp-keepalive=\"{value}\""), &format!("tcp-keepalive \"{value}\""));
-            let weir = Weir::start(io, 1, &text("tcp-keepalive=\"9h:7s:5\"", "tcp-keepalive \"5h\""));
-            let connect =
-                || (greeted(&format!("{host}:5000")), TcpStream::connect(format!("{host}:5001")).expect("weir"));
+            let both = |value: &str| {
+                text(&format!("tcp-keepalive=\"{value}\""), &format!("tcp-keepalive \"{value}\""))
+            };
+            let weir =
+                Weir::start(io, 1, &text("tcp-keepalive=\"9h:7s:5\"", "tcp-keepalive \"5h\""));
+            let connect = || {
+                (
+                    greeted(&format!("{host}:5000")),
+                    TcpStream::connect(format!("{host}:5001")).expect("weir"),
+                )
+            };
             let all = connect();
-            eventually("clients are", || is_asked_within(CLIENTS, 540) && is_asked_within(REQUESTS, 540));
+            eventually("clients are", || {
+                is_asked_within(CLIENTS, 540) && is_asked_within(REQUESTS, 540)
+            });
             eventually("servers are", || is_asked_within(SERVERS, 300));
             drop(all);
             let leave = || {
                 let is_empty = |filter| shown(filter).is_empty();
-                eventually("who left is gone", || [CLIENTS, SERVERS, REQUESTS].into_iter().all(is_empty));
+                eventually("who left is gone", || {
+                    [CLIENTS, SERVERS, REQUESTS].into_iter().all(is_empty)
+                });
             };
             leave();
             weir.rewrite(&both("off"));
@@ -171,7 +190,8 @@ fn each_side_is_asked_as_was_chosen(io: Io) {
 
 /// Returns two congestion controls that every user may choose.
 fn two_allowed() -> Option<[String; 2]> {
-    let all = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").expect("every Linux has it");
+    let all = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+        .expect("every Linux has it");
     let mut names = all.split_whitespace().map(str::to_owned);
     Some([names.next()?, names.next()?])
 }
@@ -179,7 +199,9 @@ fn two_allowed() -> Option<[String; 2]> {
 fn congestion_controls_are_compared(io: Io) {
     in_network("congestion_controls_are_compared", io, || {
         let Some([one, other]) = two_allowed() else {
-            return eprintln!("not tested: there are no two in net.ipv4.tcp_allowed_congestion_control");
+            return eprintln!(
+                "not tested: there are no two in net.ipv4.tcp_allowed_congestion_control"
+            );
         };
         greeter("127.0.0.1:6000");
         let weir = Weir::start(
@@ -200,11 +222,13 @@ fn congestion_controls_are_compared(io: Io) {
         // The check whether weir listens was the first client.
         eventually("he is gone", || status(&weir)["totals"]["client_connections"] == 0);
         let fields = ["connections", "bytes_sent", "bytes_sent_again"];
-        let measured = |side: &str| [&one, &other].map(|name| fields.map(|field| of(side, name, field)));
+        let measured =
+            |side: &str| [&one, &other].map(|name| fields.map(|field| of(side, name, field)));
         let before = ["client", "server"].map(measured);
         let all: Vec<TcpStream> = (0..60).map(|_| greeted("127.0.0.1:5000")).collect();
-        let count =
-            |filter: &str, name: &str| shown(filter).split_whitespace().filter(|word| *word == name).count() as u64;
+        let count = |filter: &str, name: &str| {
+            shown(filter).split_whitespace().filter(|word| *word == name).count() as u64
+        };
         let sides = [("client", "sport = :5000"), ("server", "dport = :6000")];
         let counts = sides.map(|(_, filter)| [&one, &other].map(|name| count(filter, name)));
         for [one, other] in counts {
@@ -220,7 +244,11 @@ fn congestion_controls_are_compared(io: Io) {
             let bytes = if *side == "client" { b"hello".len() } else { b"bye".len() } as u64;
             for ((count, before), after) in counts.into_iter().zip(before).zip(measured(side)) {
                 let [connections, sent, again] = [0, 1, 2].map(|at| after[at] - before[at]);
-                assert_eq!((connections, sent - again), (count, count * bytes), "{side}: {before:?}, {after:?}");
+                assert_eq!(
+                    (connections, sent - again),
+                    (count, count * bytes),
+                    "{side}: {before:?}, {after:?}"
+                );
             }
         }
         for row in rows() {
@@ -228,7 +256,10 @@ fn congestion_controls_are_compared(io: Io) {
             assert_eq!(row["duration"]["count"], row["connections"], "{row}");
         }
         let text = weir.answer(&["status"]);
-        assert!(text.contains("CONGESTION") && text.contains("one core receives both sides of"), "{text}");
+        assert!(
+            text.contains("CONGESTION") && text.contains("one core receives both sides of"),
+            "{text}"
+        );
         assert!(status(&weir)["totals"]["tcp_cores_compared"].as_u64() >= Some(1));
         weir.stop();
     });
@@ -244,12 +275,18 @@ fn weir_refuses(weir: &Weir, text: &str) -> String {
 fn what_can_not_be_had_is_said(io: Io) {
     in_network("what_can_not_be_had_is_said", io, || {
         let scratch = Scratch::new();
-        let start = |text: &str| finish_without_rights(io, &scratch, &format!("route {{ proxy \"a\"; }}\n{text}"));
+        let start = |text: &str| {
+            finish_without_rights(io, &scratch, &format!("route {{ proxy \"a\"; }}\n{text}"))
+        };
         let server = |option: &str| {
-            format!("listen \"127.0.0.1:5000\"\nupstream \"a\" {{ server \"127.0.0.1:6000\"; {option}; }}\n")
+            format!(
+                "listen \"127.0.0.1:5000\"\nupstream \"a\" {{ server \"127.0.0.1:6000\"; {option}; }}\n"
+            )
         };
         let listener = |option: &str| {
-            format!("listen \"127.0.0.1:5000\" {option}\nupstream \"a\" {{ server \"127.0.0.1:6000\"; }}\n")
+            format!(
+                "listen \"127.0.0.1:5000\" {option}\nupstream \"a\" {{ server \"127.0.0.1:6000\"; }}\n"
+            )
         };
         for text in [server("mark 7"), listener("mark=7")] {
             let (code, said) = start(&text);

@@ -7,7 +7,9 @@
 use std::net::SocketAddr;
 
 use crate::kit::http2::Http2Client;
-use crate::kit::{Client, Honest, Io, Server, Weir, eventually, free_port, nonce, on_both_drivers, status};
+use crate::kit::{
+    Client, Honest, Io, Server, Weir, eventually, free_port, nonce, on_both_drivers, status,
+};
 
 on_both_drivers!(who_stands_in, a_stand_in_comes_by_reload, a_share_of_requests);
 
@@ -33,7 +35,8 @@ fn who_stands_in(io: Io) {
     let address = app.address;
     let h2c = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let listen = format!("listen \"{h2c}\" {{ protocols \"h2c\"; }}\n");
-    let weir = Weir::start(io, 2, &(listen + &two(address, spare.address, "fallback \"spare\"", "")));
+    let weir =
+        Weir::start(io, 2, &(listen + &two(address, spare.address, "fallback \"spare\"", "")));
     let (mut old, mut new) = (Client::connect(weir.address), Http2Client::connect(h2c, &[]));
     assert_eq!((get(&mut old), count(&app), count(&spare)), (200, 1, 0));
     app.kill();
@@ -86,12 +89,22 @@ fn a_share_of_requests(io: Io) {
     }
     assert!((48..=52).contains(&count(&canary)), "{}", count(&canary));
     // By cookie: a user stays with its upstream, whatever the connection.
-    weir.rewrite(&two(app.address, canary.address, "", &format!("split-by \"cookie:user\"; {split}")));
+    weir.rewrite(&two(
+        app.address,
+        canary.address,
+        "",
+        &format!("split-by \"cookie:user\"; {split}"),
+    ));
     weir.answer(&["reload"]);
     let before = count(&canary);
     for n in 0..120 {
         let user = n % 30;
-        clients[n % 4].request("GET", &format!("/v?n={}", nonce()), &format!("Cookie: user={user}\r\n"), b"");
+        clients[n % 4].request(
+            "GET",
+            &format!("/v?n={}", nonce()),
+            &format!("Cookie: user={user}\r\n"),
+            b"",
+        );
         assert_eq!(clients[n % 4].reply().status, 200);
     }
     let more = count(&canary) - before;

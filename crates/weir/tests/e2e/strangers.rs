@@ -111,7 +111,9 @@ fn serve(stream: TcpStream, kind: Kind) -> Option<()> {
             Kind::LateHints(us) => (own, Some((us, hints))),
             Kind::Surplus => (own + &stranger, None),
             Kind::HeadBody => (empty + &stranger, None),
-            Kind::BodyOf304 => (format!("HTTP/1.1 304 Not Modified\r\nX-Target: {target}\r\n\r\n{stranger}"), None),
+            Kind::BodyOf304 => {
+                (format!("HTTP/1.1 304 Not Modified\r\nX-Target: {target}\r\n\r\n{stranger}"), None)
+            }
             Kind::Hints => (own + hints, None),
             Kind::TooLong => (answer(&target, 60), None),
         };
@@ -177,10 +179,17 @@ impl Naive {
 
     fn try_ask(&mut self, method: &str, target: &str, fields: &str, body: &str) -> Option<Got> {
         let to = self.to;
-        let stream = self.stream.get_or_insert_with(|| BufReader::new(TcpStream::connect(to).expect("a proxy")));
+        let stream = self
+            .stream
+            .get_or_insert_with(|| BufReader::new(TcpStream::connect(to).expect("a proxy")));
         stream.get_ref().set_read_timeout(Some(self.patience)).ok()?;
-        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-        let request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}{length}\r\n{body}");
+        let length = if body.is_empty() {
+            String::new()
+        } else {
+            format!("Content-Length: {}\r\n", body.len())
+        };
+        let request =
+            format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}{length}\r\n{body}");
         stream.get_mut().write_all(request.as_bytes()).ok()?;
         let status: u16 = line(stream)?.split(' ').nth(1)?.parse().ok()?;
         let (mut whose, mut length) = (String::new(), 0u64);
@@ -188,8 +197,12 @@ impl Naive {
             let field = line(stream)?;
             match field.split_once(": ") {
                 None => break,
-                Some((name, value)) if name.eq_ignore_ascii_case("x-target") => whose = value.to_owned(),
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.parse().ok()?,
+                Some((name, value)) if name.eq_ignore_ascii_case("x-target") => {
+                    whose = value.to_owned()
+                }
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                    length = value.parse().ok()?
+                }
                 Some(_) => {}
             }
         }
@@ -199,7 +212,11 @@ impl Naive {
         }
         if method != "HEAD" && status != 304 {
             let mut body = String::new();
-            stream.take(length).read_to_string(&mut body).ok().filter(|len| *len as u64 == length)?;
+            stream
+                .take(length)
+                .read_to_string(&mut body)
+                .ok()
+                .filter(|len| *len as u64 == length)?;
             if body.contains("HTTP/1.") {
                 return Some(Got::Strange);
             }
@@ -215,7 +232,8 @@ impl Naive {
 /// Returns the responses that went to the wrong client while the server behind this proxy did that
 /// [`EVENTS`] times.
 fn strangers(proxy: SocketAddr, kind: Kind) -> usize {
-    let (over, answered, strange) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (over, answered, strange) =
+        (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..VICTIMS {
             scope.spawn(|| {
@@ -236,7 +254,9 @@ fn strangers(proxy: SocketAddr, kind: Kind) -> usize {
             match kind {
                 Kind::HeadBody => asker.ask("HEAD", &target, "", ""),
                 Kind::BodyOf304 => asker.ask("GET", &target, "If-None-Match: \"x\"\r\n", ""),
-                Kind::BodyAsRequest(_) => asker.ask("POST", &target, "", "GET /stranger HTTP/1.1\r\nHost: a\r\n\r\n"),
+                Kind::BodyAsRequest(_) => {
+                    asker.ask("POST", &target, "", "GET /stranger HTTP/1.1\r\nHost: a\r\n\r\n")
+                }
                 _ => asker.ask("GET", &target, "", ""),
             };
             asker.leave();
@@ -253,7 +273,9 @@ fn the_answer_to_a_body_is_nobodys(io: Io) {
         for us in [200, 3_000, 30_000] {
             let kind = Kind::BodyAsRequest(us);
             let server = start(kind);
-            let text = format!("upstream \"app\" {{ server \"{server}\"; {mode} }}\nroute {{ proxy \"app\" }}\n");
+            let text = format!(
+                "upstream \"app\" {{ server \"{server}\"; {mode} }}\nroute {{ proxy \"app\" }}\n"
+            );
             let weir = Weir::start(io, 1, &text);
             assert_eq!(strangers(weir.address, kind), 0, "{kind:?} {mode}");
             weir.stop();
@@ -275,7 +297,9 @@ fn one_at_a_time_is_no_worse_than_nginx(io: Io) {
             let weir = Weir::start(
                 io,
                 1,
-                &format!("upstream \"app\" {{ server \"{server}\"; {mode} }}\nroute {{ proxy \"app\" }}\n"),
+                &format!(
+                    "upstream \"app\" {{ server \"{server}\"; {mode} }}\nroute {{ proxy \"app\" }}\n"
+                ),
             );
             let count = strangers(weir.address, kind);
             weir.stop();
@@ -292,5 +316,8 @@ fn one_at_a_time_is_no_worse_than_nginx(io: Io) {
             late_nginx += of_nginx;
         }
     }
-    assert!(late.iter().all(|count| *count <= late_nginx), "{modes:?} {late:?}, nginx {late_nginx}");
+    assert!(
+        late.iter().all(|count| *count <= late_nginx),
+        "{modes:?} {late:?}, nginx {late_nginx}"
+    );
 }

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::kit::{CAP, Io, Scratch, Weir, bounded, eventually, free_port, on_both_drivers, pattern, received, status};
+use crate::kit::{
+    CAP, Io, Scratch, Weir, bounded, eventually, free_port, on_both_drivers, pattern, received,
+    status,
+};
 
 on_both_drivers!(
     the_server_may_speak_first,
@@ -334,7 +337,9 @@ fn a_server_has_no_more_than_it_may(io: Io) {
     let server = Raw::echo();
     let (address, text) = passing("", &format!("server \"{}\" tcp-connections=3;", server.address));
     let weir = Weir::start(io, 2, &text);
-    eventually("whoever looked whether it listens has left", || total(&weir, "client_connections") == 0);
+    eventually("whoever looked whether it listens has left", || {
+        total(&weir, "client_connections") == 0
+    });
     let mut all: Vec<_> = (0..3).map(|_| greeted(address)).collect();
     assert_eq!(end_of(&mut connect(address)), Err(ErrorKind::ConnectionReset));
     let mut first = all.remove(0);
@@ -371,8 +376,14 @@ fn servers_are_told_whose_connection_it_is(io: Io) {
                 format!("PROXY TCP4 127.0.0.1 127.0.0.1 {port} {}\r\nx", address.port())
             ),
             _ => {
-                assert!(all.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01"), "{all:?}");
-                assert_eq!(all[24..28], [port.to_be_bytes(), address.port().to_be_bytes()].concat()[..]);
+                assert!(
+                    all.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01"),
+                    "{all:?}"
+                );
+                assert_eq!(
+                    all[24..28],
+                    [port.to_be_bytes(), address.port().to_be_bytes()].concat()[..]
+                );
             }
         }
         weir.stop();
@@ -437,7 +448,11 @@ fn reloads_leave_what_is_under_way(io: Io) {
 fn upgrades_leave_what_is_under_way(io: Io) {
     let server = Raw::echo();
     let (address, text) = passing("", &servers(&[server.address]));
-    let weir = Weir::start(io, 2, &format!("shutdown {{ drain \"200ms\"; }}\nupgrade {{ tunnels \"1m\"; }}\n{text}"));
+    let weir = Weir::start(
+        io,
+        2,
+        &format!("shutdown {{ drain \"200ms\"; }}\nupgrade {{ tunnels \"1m\"; }}\n{text}"),
+    );
     let mut old: Vec<_> = (0..4).map(|_| greeted(address)).collect();
     let before = weir.upgrade();
     (0..8).for_each(|_| echoes(&mut greeted(address)));
@@ -472,7 +487,9 @@ fn weir_ends_in_its_time(io: Io) {
     let format = "$server_protocol $request_length $bytes_sent $ended_by $reason";
     let log_text = format!("access-log \"{}\" format=\"{format}\"", log.display());
     let mut weir = Weir::start(io, 1, &format!("shutdown {{ drain \"4s\"; }}\n{log_text}\n{text}"));
-    eventually("whoever looked whether it listens has left", || total(&weir, "client_connections") == 0);
+    eventually("whoever looked whether it listens has left", || {
+        total(&weir, "client_connections") == 0
+    });
     while tells.try_recv().is_ok() {}
     let mut client = greeted(address);
     weir.signal("TERM");
@@ -500,7 +517,11 @@ fn a_sudden_end_is_an_abort(io: Io) {
     let weir = Weir::start(io, 1, &text);
     let mut client = greeted(address);
     weir.signal("KILL");
-    assert_eq!(end_of(&mut client), Err(ErrorKind::ConnectionReset), "what is cut off does not look whole");
+    assert_eq!(
+        end_of(&mut client),
+        Err(ErrorKind::ConnectionReset),
+        "what is cut off does not look whole"
+    );
     // Earlier ones may be from the check whether weir accepts.
     while received(&tells).expect("the server hears of it") != Err(ErrorKind::ConnectionReset) {}
 }
@@ -533,7 +554,9 @@ fn who_is_banned_is_cut_off(io: Io) {
     let weir = Weir::start(io, 2, &text);
     let by = |who: &str| {
         let mut stream = connect(address);
-        stream.write_all(format!("PROXY TCP4 {who} 198.51.100.1 4711 443\r\n").as_bytes()).expect("open");
+        stream
+            .write_all(format!("PROXY TCP4 {who} 198.51.100.1 4711 443\r\n").as_bytes())
+            .expect("open");
         stream
     };
     let mut others: Vec<_> = (0..2).map(|_| by("240.0.0.8")).collect();
@@ -557,7 +580,11 @@ fn each_has_a_line_and_is_counted(io: Io) {
     let log = scratch.path("access.log");
     let (address, text) = passing("", &servers(&[server.address]));
     let format = "$server_protocol $remote_addr $request_length $bytes_sent $ended_by $reason $upstream_name $upstream_addr $tries";
-    let weir = Weir::start(io, 1, &format!("access-log \"{}\" format=\"{format}\"\n{text}", log.display()));
+    let weir = Weir::start(
+        io,
+        1,
+        &format!("access-log \"{}\" format=\"{format}\"\n{text}", log.display()),
+    );
     let lines = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
     eventually("whoever looked whether it listens has left, and has a line", || {
         total(&weir, "client_connections") == 0 && lines() as u64 == total(&weir, "tcp_connections")
@@ -566,8 +593,14 @@ fn each_has_a_line_and_is_counted(io: Io) {
     let mut client = greeted(address);
     echoes(&mut client);
     let now = status(&weir);
-    let tunnels = |value: &serde_json::Value| value["upstreams"][0]["servers"][0]["connections"]["tunnels"].as_u64();
-    assert_eq!((tunnels(&now), now["clients"]["connections"].as_u64()), (Some(1), Some(1)), "{now:#}");
+    let tunnels = |value: &serde_json::Value| {
+        value["upstreams"][0]["servers"][0]["connections"]["tunnels"].as_u64()
+    };
+    assert_eq!(
+        (tunnels(&now), now["clients"]["connections"].as_u64()),
+        (Some(1), Some(1)),
+        "{now:#}"
+    );
     client.shutdown(Shutdown::Write).expect("open");
     assert_eq!(read(&mut client, 1), b"!");
     let mut client = greeted(address);
@@ -592,7 +625,9 @@ fn hello(name: &str, each: usize) -> Vec<u8> {
     }
     let name = vector(2, &[&[0][..], &vector(2, name.as_bytes())].concat());
     let extensions = [&[0, 21][..], &vector(2, &[0; 700]), &[0, 0], &vector(2, &name)].concat();
-    let body = [&[3, 3][..], &[7; 32], &[0], &vector(2, &[0x13, 1]), &[1, 0], &vector(2, &extensions)].concat();
+    let body =
+        [&[3, 3][..], &[7; 32], &[0], &vector(2, &[0x13, 1]), &[1, 0], &vector(2, &extensions)]
+            .concat();
     let message = [&[1][..], &vector(3, &body)].concat();
     message.chunks(each).flat_map(|part| [&[22, 3, 1][..], &vector(2, part)].concat()).collect()
 }
@@ -615,7 +650,9 @@ fn a_name_decides_and_passes_through(io: Io) {
         first.address, second.address
     );
     let weir = Weir::start(io, 2, &text);
-    for (name, each, word) in [("a.one.test", 10_000, b'1'), ("A.One.test", 9, b'1'), ("one.test", 300, b'2')] {
+    for (name, each, word) in
+        [("a.one.test", 10_000, b'1'), ("A.One.test", 9, b'1'), ("one.test", 300, b'2')]
+    {
         let all = [hello(name, each), pattern(100_000)].concat();
         for cut in [1, 5, 300, all.len()] {
             let mut client = connect(address);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::kit::unix::UnixFront;
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app, eventually, free_port,
-    keep_asking, nonce, on_both_drivers, request, status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app,
+    eventually, free_port, keep_asking, nonce, on_both_drivers, request, status,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -41,7 +41,9 @@ fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
 fn servers(weir: &Weir) -> Vec<(String, bool)> {
     let told = status(weir);
     let servers = told["upstreams"][0]["servers"].as_array().cloned().unwrap_or_default();
-    let of = |server: &Value| (server["name"].as_str().unwrap_or_default().to_owned(), server["temporary"] == true);
+    let of = |server: &Value| {
+        (server["name"].as_str().unwrap_or_default().to_owned(), server["temporary"] == true)
+    };
     servers.iter().map(of).collect()
 }
 
@@ -75,7 +77,10 @@ fn servers_come_and_go_under_load(io: Io) {
     });
     let told = status(&weir);
     let answers = &told["clients"]["answers"];
-    assert_eq!((&answers["2xx"], &answers["5xx"]), (&done.load(Ordering::Relaxed).into(), &0.into()));
+    assert_eq!(
+        (&answers["2xx"], &answers["5xx"]),
+        (&done.load(Ordering::Relaxed).into(), &0.into())
+    );
     assert_eq!(servers(&weir), [(first, false)]);
     weir.says(&format!("upstream \"app\": + server \"{second}\""));
     weir.says(&format!("upstream \"app\": - server \"{}\"", front.name));
@@ -100,12 +105,14 @@ impl Behaviour for std::sync::Arc<Probed> {
 fn they_are_probed(io: Io) {
     let probed = std::sync::Arc::new(Probed(AtomicBool::new(false)));
     let (stays, comes) = (Server::start(Honest), Server::start(std::sync::Arc::clone(&probed)));
-    let weir = Weir::start(io, 1, &app(&stays, 1, "health path=\"/up\" interval=\"100ms\" fall=1 rise=1"));
+    let weir =
+        Weir::start(io, 1, &app(&stays, 1, "health path=\"/up\" interval=\"100ms\" fall=1 rise=1"));
     let name = comes.address.to_string();
     weir.answer(&["server", "add", "app", &name]);
     let state = || status(&weir)["upstreams"][0]["servers"][1]["state"].clone();
     eventually("a probe is bad", || state() == "suspended");
-    let asked = |log: &crate::kit::Log| log.requests.iter().filter(|(_, it)| it.target != "/up").count();
+    let asked =
+        |log: &crate::kit::Log| log.requests.iter().filter(|(_, it)| it.target != "/up").count();
     let before = asked(&comes.log());
     let mut client = Client::connect(weir.address);
     (0..10).for_each(|_| request(&mut client));
@@ -172,7 +179,10 @@ fn what_is_under_way_is_finished(io: Io) {
     // for ever.
     weir.answer(&["server", "add", "app", &name]);
     let said = refused(&weir, &["server", "remove", "app", &name, "--wait=0"], 1);
-    assert_eq!(said, format!("weir: {name} is removed, but not empty after 0 s: 1 request or tunnel\n"));
+    assert_eq!(
+        said,
+        format!("weir: {name} is removed, but not empty after 0 s: 1 request or tunnel\n")
+    );
     echoes(b"and still");
     drop(tunnel);
     eventually("nothing is left", || status(&weir)["reload"]["leaving"] == 0);
@@ -198,7 +208,8 @@ fn they_stay_over_reloads(io: Io) {
     };
     assert_eq!(weights(), [Value::from(9), Value::from(7)]);
     // A server with the same options in the configuration is the same server, no longer temporary.
-    let line = format!("server \"{comes}\" weight=7 connections-min=2 connections=2 connections-max=2");
+    let line =
+        format!("server \"{comes}\" weight=7 connections-min=2 connections=2 connections-max=2");
     weir.rewrite(&app(&all[0], 2, &line));
     let now = format!("upstream \"app\": temporary server \"{comes}\" is in the configuration now");
     assert!(weir.answer(&["reload", "--dry-run"]).lines().any(|line| line == now), "{now}");
@@ -233,18 +244,37 @@ fn they_stay_over_reloads(io: Io) {
 fn they_stay_over_upgrades(io: Io) {
     let all = [(); 2].map(|()| Server::start(Honest));
     let [stays, comes] = [0, 1].map(|at: usize| all[at].address.to_string());
-    let other = |pool: &str| format!("{}route path=\"/own\" {pool} {{ proxy \"app\" }}\n", app(&all[0], 2, ""));
+    let other = |pool: &str| {
+        format!("{}route path=\"/own\" {pool} {{ proxy \"app\" }}\n", app(&all[0], 2, ""))
+    };
     let weir = Weir::start(io, 2, &other("pool=\"pinned\""));
-    weir.answer(&["server", "add", "app", &comes, "--weight", "7", "--connections", "5", "--backup"]);
+    weir.answer(&[
+        "server",
+        "add",
+        "app",
+        &comes,
+        "--weight",
+        "7",
+        "--connections",
+        "5",
+        "--backup",
+    ]);
     weir.answer(&["server", "weight", "app", &comes, "9"]);
     weir.answer(&["server", "disable", "app", &comes]);
     let stands = || {
         let server = &status(&weir)["upstreams"][0]["servers"][1];
         let connections = &server["connections"]["configured"];
-        [&server["name"], &server["weight"], &server["weight_configured"], &server["state"], connections]
-            .map(Value::clone)
+        [
+            &server["name"],
+            &server["weight"],
+            &server["weight_configured"],
+            &server["state"],
+            connections,
+        ]
+        .map(Value::clone)
     };
-    let expected: [Value; 5] = [comes.clone().into(), 9.into(), 7.into(), "disabled".into(), 5.into()];
+    let expected: [Value; 5] =
+        [comes.clone().into(), 9.into(), 7.into(), "disabled".into(), 5.into()];
     assert_eq!(stands(), expected);
     for pool in ["pool=\"pinned\"", ""] {
         weir.rewrite(&other(pool));
@@ -273,7 +303,11 @@ fn what_is_refused_says_why(io: Io) {
     for (arguments, code, says) in [
         (&["add", "app", &name][..], 1, "upstream `app` has server `"),
         (&["add", "ap", "127.0.0.1:9"], 1, "weir: no upstream `ap`; did you mean `app`?\n"),
-        (&["add", "app", "localhost:9"], 2, "`localhost:9` is a name, whose servers change over time"),
+        (
+            &["add", "app", "localhost:9"],
+            2,
+            "`localhost:9` is a name, whose servers change over time",
+        ),
         (&["add", "app", "127.0.0.1"], 2, "the port is missing"),
         (&["add", "app", "127.0.0.1:9", "--weight", "101"], 2, "1..=100"),
         (
@@ -281,7 +315,11 @@ fn what_is_refused_says_why(io: Io) {
             1,
             "`connections-min` is 40, but `connections` allows at most 32",
         ),
-        (&["remove", "app", &name], 1, "cannot be removed, because `weir server add` did not add it"),
+        (
+            &["remove", "app", &name],
+            1,
+            "cannot be removed, because `weir server add` did not add it",
+        ),
         (&["remove", "app", "127.0.0.1:9"], 1, "weir: no server `127.0.0.1:9`; "),
     ] {
         let said = refused(&weir, &[&["server"], arguments].concat(), code);
@@ -296,7 +334,9 @@ fn what_is_refused_says_why(io: Io) {
 /// Returns what a program gets that uses HTTP over the socket.
 fn exchange(weir: &Weir, method: &str, path: &str) -> (String, Value) {
     let mut socket = UnixStream::connect(weir.admin()).expect("it accepts");
-    socket.write_all(format!("{method} {path} HTTP/1.1\r\nHost: weir\r\n\r\n").as_bytes()).expect("it reads");
+    socket
+        .write_all(format!("{method} {path} HTTP/1.1\r\nHost: weir\r\n\r\n").as_bytes())
+        .expect("it reads");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("it answers");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
@@ -310,9 +350,15 @@ fn programs_can_do_it(io: Io) {
     let name = format!("127.0.0.1:{port}");
     let told = weir.answer(&["server", "add", "app", &name, "--weight", "3", "--json"]);
     let told: Value = serde_json::from_str(&told).expect("JSON");
-    assert_eq!((&told["server"]["name"], &told["server"]["temporary"]), (&name.clone().into(), &true.into()));
+    assert_eq!(
+        (&told["server"]["name"], &told["server"]["temporary"]),
+        (&name.clone().into(), &true.into())
+    );
     assert!(weir.answer(&["status"]).contains("temporary: not in the configuration"));
-    assert!(weir.answer(&["status", "server", "app", &name]).contains(", temporary: not in the configuration"));
+    assert!(
+        weir.answer(&["status", "server", "app", &name])
+            .contains(", temporary: not in the configuration")
+    );
     let told = weir.answer(&["server", "remove", "app", &name, "--wait", "--json"]);
     let told: Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((&told["server"]["weight"], servers(&weir).len()), (&3.into(), 1));
@@ -323,12 +369,18 @@ fn programs_can_do_it(io: Io) {
     eventually("it is done", || exchange(&weir, "GET", &job).1["done"] == true);
     let added = &status(&weir)["upstreams"][0]["servers"][1];
     assert_eq!((&added["name"], &added["weight"]), (&name.clone().into(), &4.into()));
-    for (query, says) in
-        [("weight=x", "`weight`: "), ("weight=%ff", "cannot parse the query"), ("backup", "`backup`: ")]
-    {
-        let (line, told) = exchange(&weir, "POST", &format!("/v1/servers/app/127.0.0.1:8/add?{query}"));
+    for (query, says) in [
+        ("weight=x", "`weight`: "),
+        ("weight=%ff", "cannot parse the query"),
+        ("backup", "`backup`: "),
+    ] {
+        let (line, told) =
+            exchange(&weir, "POST", &format!("/v1/servers/app/127.0.0.1:8/add?{query}"));
         let message = told["message"].as_str().unwrap_or_default();
-        assert!(line.contains(" 400 ") && told["error"] == "bad-server" && message.contains(says), "{line}: {told}");
+        assert!(
+            line.contains(" 400 ") && told["error"] == "bad-server" && message.contains(says),
+            "{line}: {told}"
+        );
     }
     for (path, status, word) in [
         (format!("{path}/left"), " 409 ", "still-there"),
@@ -371,19 +423,26 @@ fn what_a_file_lists_is_not_temporary(io: Io) {
     let [stays, comes] = [0, 1].map(|at: usize| all[at].address.to_string());
     let file = scratch.path("servers.json");
     let write = |names: &[&String]| {
-        let servers: Vec<_> = names.iter().map(|name| serde_json::json!({ "address": name })).collect();
+        let servers: Vec<_> =
+            names.iter().map(|name| serde_json::json!({ "address": name })).collect();
         let new = scratch.write("new.json", Value::from(servers).to_string().as_bytes());
         std::fs::rename(new, &file).expect("it can be moved");
     };
     write(&[&stays]);
-    let from = format!("upstream \"app\" {{ servers-from \"{}\" }}\nroute {{ proxy \"app\" }}\n", file.display());
+    let from = format!(
+        "upstream \"app\" {{ servers-from \"{}\" }}\nroute {{ proxy \"app\" }}\n",
+        file.display()
+    );
     let weir = Weir::start(io, 2, &from);
     eventually("it is read", || servers(&weir) == [(stays.clone(), false)]);
     weir.answer(&["server", "add", "app", &comes]);
     assert_eq!(servers(&weir), [(stays.clone(), false), (comes.clone(), true)]);
     write(&[&stays, &comes]);
-    eventually("it is listed", || servers(&weir) == [(stays.clone(), false), (comes.clone(), false)]);
-    let line = format!("upstream \"app\": temporary server \"{comes}\" is in `{}` now", file.display());
+    eventually("it is listed", || {
+        servers(&weir) == [(stays.clone(), false), (comes.clone(), false)]
+    });
+    let line =
+        format!("upstream \"app\": temporary server \"{comes}\" is in `{}` now", file.display());
     eventually("the log says so", || weir.said().contains(&line));
     // A server that would still serve there is not removed.
     let said = refused(&weir, &["server", "remove", "app", &comes, "--wait"], 1);

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::kit::tls::{Files, bridge, certificate, config, connection, handshake};
 use crate::kit::tls_servers::{ca, list, response, signed};
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app, bounded, eventually,
-    free_port, nonce, on_both_drivers, pattern, run, status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app,
+    bounded, eventually, free_port, nonce, on_both_drivers, pattern, run, status,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -57,20 +57,38 @@ fn total(weir: &Weir, name: &str, word: &str) -> u64 {
 
 /// Returns what curl got: status, version of HTTP, bytes.
 fn curl(arguments: &[&str]) -> Result<String, String> {
-    let fixed = ["-sS", "--noproxy", "*", "-o", "/dev/null", "-w", "%{http_code} %{http_version} %{size_download}"];
+    let fixed = [
+        "-sS",
+        "--noproxy",
+        "*",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code} %{http_version} %{size_download}",
+    ];
     let output = run("curl", &[&fixed, arguments].concat());
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).into_owned()) } else { Err(errors) }
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(errors)
+    }
 }
 
 /// Returns what `openssl s_client` prints when it requests `/`.
 fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-connect", &address.to_string(), "-ign_eof"]).args(arguments);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("openssl is there");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl is there");
     let mut stdin = child.stdin.take().expect("piped");
-    stdin.write_all(b"GET /?n=00000000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it reads");
+    stdin
+        .write_all(b"GET /?n=00000000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .expect("it reads");
     let output = child.wait_with_output().expect("it ends");
     drop(stdin);
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -79,7 +97,8 @@ fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
 fn programs_with_both_versions_and_both_kinds_of_keys(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let kinds = ["ec", "rsa"].map(|kind| (certificate(&scratch, kind, &["a.test"], 9), free()));
-    let listeners: String = kinds.iter().map(|(files, address)| listen(*address, "", &[files])).collect();
+    let listeners: String =
+        kinds.iter().map(|(files, address)| listen(*address, "", &[files])).collect();
     let weir = Weir::start(io, 2, &format!("{listeners}{}", app(&server, 2, "")));
     let mut handshakes = 0;
     for (files, address) in &kinds {
@@ -90,23 +109,44 @@ fn programs_with_both_versions_and_both_kinds_of_keys(io: Io) {
             assert!(curl(&arguments).expect("an answer").starts_with("200 2 "), "{version:?}");
             handshakes += 1;
         }
-        assert!(curl(&["--cacert", &trusted, "--http1.1", &url]).expect("an answer").starts_with("200 1.1 "));
+        assert!(
+            curl(&["--cacert", &trusted, "--http1.1", &url])
+                .expect("an answer")
+                .starts_with("200 1.1 ")
+        );
         let suite = if trusted.contains("rsa-") { "RSA" } else { "ECDSA" };
         for (arguments, expected) in [
             (&["-tls1_2", "-cipher", &format!("ECDHE-{suite}-AES128-GCM-SHA256")][..], "TLSv1.2"),
             (&["-tls1_2", "-cipher", &format!("ECDHE-{suite}-CHACHA20-POLY1305")], "TLSv1.2"),
             (&["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"], "TLSv1.3"),
-            (&["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384", "-groups", "P-384"], "TLSv1.3"),
-            (&["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256", "-alpn", "http/1.1"], "TLSv1.3"),
+            (
+                &["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384", "-groups", "P-384"],
+                "TLSv1.3",
+            ),
+            (
+                &["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256", "-alpn", "http/1.1"],
+                "TLSv1.3",
+            ),
         ] {
-            let said = s_client(*address, &[&["-CAfile", &trusted, "-verify_return_error"], arguments].concat());
-            assert!(said.contains("HTTP/1.1 200 OK") && said.contains(expected), "{arguments:?}: {said}");
-            assert!(said.contains("closed") && !said.contains("unexpected eof"), "{arguments:?}: {said}");
+            let said = s_client(
+                *address,
+                &[&["-CAfile", &trusted, "-verify_return_error"], arguments].concat(),
+            );
+            assert!(
+                said.contains("HTTP/1.1 200 OK") && said.contains(expected),
+                "{arguments:?}: {said}"
+            );
+            assert!(
+                said.contains("closed") && !said.contains("unexpected eof"),
+                "{arguments:?}: {said}"
+            );
             handshakes += 1;
         }
         handshakes += 1;
         // A version that is too old, and a protocol that weir does not have.
-        for arguments in [&["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"][..], &["-tls1_3", "-alpn", "spdy/3"]] {
+        for arguments in
+            [&["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"][..], &["-tls1_3", "-alpn", "spdy/3"]]
+        {
             assert!(!s_client(*address, arguments).contains("HTTP/1.1 200"), "{arguments:?}");
         }
     }
@@ -121,8 +161,12 @@ fn a_chain_whose_parts_share_a_line_is_served_whole(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let (root, address) = (ca(&scratch, "root"), free());
     let leaf = signed(&scratch, &root, "leaf", "IP:127.0.0.1", 9);
-    let texts = [&leaf, &root].map(|files| std::fs::read_to_string(&files.certificate).expect("it was made"));
-    let files = |text: String| Files { certificate: scratch.write("chain", text.as_bytes()), key: leaf.key.clone() };
+    let texts = [&leaf, &root]
+        .map(|files| std::fs::read_to_string(&files.certificate).expect("it was made"));
+    let files = |text: String| Files {
+        certificate: scratch.write("chain", text.as_bytes()),
+        key: leaf.key.clone(),
+    };
     let whole = files([texts[0].trim_end(), &texts[1]].concat());
     let config = format!("{}{}", listen(address, "", &[&whole]), app(&server, 1, ""));
     let weir = Weir::start(io, 1, &config);
@@ -142,7 +186,11 @@ fn a_chain_whose_parts_share_a_line_is_served_whole(io: Io) {
 fn bridged(io: Io, workers: u32, more: &str, server: &Server) -> (Weir, SocketAddr, Scratch) {
     let (scratch, address) = (Scratch::new(), free());
     let files = certificate(&scratch, "ec", &["bridge.test"], 9);
-    let weir = Weir::start(io, workers, &format!("{}{more}{}", listen(address, "", &[&files]), app(server, 2, "")));
+    let weir = Weir::start(
+        io,
+        workers,
+        &format!("{}{more}{}", listen(address, "", &[&files]), app(server, 2, "")),
+    );
     (weir, bridge(address), scratch)
 }
 
@@ -158,7 +206,11 @@ impl Behaviour for Bodies {
         }
         assert_eq!(request.body.sum, Body::of(&pattern(request.body.length as usize)).sum);
         link.answer(
-            &[format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n").as_bytes(), &pattern(LARGE)].concat(),
+            &[
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n").as_bytes(),
+                &pattern(LARGE),
+            ]
+            .concat(),
         )
     }
 }
@@ -203,12 +255,17 @@ fn servers_and_the_log_are_told(io: Io) {
         .finish()
         .requests
         .iter()
-        .map(|(_, request)| request.fields.first("x-forwarded-proto").unwrap_or_default().to_owned())
+        .map(|(_, request)| {
+            request.fields.first("x-forwarded-proto").unwrap_or_default().to_owned()
+        })
         .collect();
     assert_eq!(protos, ["https", "http"]);
     let text = std::fs::read_to_string(log).expect("a log");
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].starts_with("200 https TLSv1.3 TLS_") && lines[0].ends_with(" bridge.test ."), "{lines:?}");
+    assert!(
+        lines[0].starts_with("200 https TLSv1.3 TLS_") && lines[0].ends_with(" bridge.test ."),
+        "{lines:?}"
+    );
     assert_eq!(lines[1], "200 http - - - -");
 }
 
@@ -295,9 +352,14 @@ fn who_speaks_no_tls_or_too_slowly_is_closed(io: Io) {
     let weir = Weir::start(
         io,
         1,
-        &format!("{}{}", listen(address, "handshake-timeout=\"2s\"", &[&files]), app(&server, 1, "")),
+        &format!(
+            "{}{}",
+            listen(address, "handshake-timeout=\"2s\"", &[&files]),
+            app(&server, 1, "")
+        ),
     );
-    let failed = |word: &str, count: u64| eventually(word, || total(&weir, "tls_failures", word) == count);
+    let failed =
+        |word: &str, count: u64| eventually(word, || total(&weir, "tls_failures", word) == count);
     // The wait for the port connected and left.
     let left = total(&weir, "tls_failures", "left");
     let mut plain = TcpStream::connect(address).expect("weir accepts");
@@ -329,19 +391,32 @@ fn who_speaks_no_tls_or_too_slowly_is_closed(io: Io) {
 }
 
 fn the_name_chooses_and_may_be_required(io: Io) {
-    let (server, scratch, [lax, strict]) = (Server::start(Honest), Scratch::new(), [free(), free()]);
-    let files = [&["a.test"][..], &["b.test", "*.b.test"]].map(|names| certificate(&scratch, "ec", names, 9));
+    let (server, scratch, [lax, strict]) =
+        (Server::start(Honest), Scratch::new(), [free(), free()]);
+    let files = [&["a.test"][..], &["b.test", "*.b.test"]]
+        .map(|names| certificate(&scratch, "ec", names, 9));
     let both = [&files[0], &files[1]];
-    let listeners = [listen(lax, "", &both), listen(strict, "strict-sni=#true min-version=1.3", &both)].concat();
+    let listeners =
+        [listen(lax, "", &both), listen(strict, "strict-sni=#true min-version=1.3", &both)]
+            .concat();
     let weir = Weir::start(io, 1, &format!("{listeners}{}", app(&server, 1, "")));
     let of = |address: SocketAddr, name: &str, certificate: &Files| {
         let resolve = format!("{name}:{}:127.0.0.1", address.port());
         let url = format!("https://{name}:{}/?n=00000000", address.port());
-        curl(&["--resolve", &resolve, "--cacert", &certificate.certificate.display().to_string(), &url])
+        curl(&[
+            "--resolve",
+            &resolve,
+            "--cacert",
+            &certificate.certificate.display().to_string(),
+            &url,
+        ])
     };
     for address in [lax, strict] {
         for (name, at) in [("a.test", 0), ("b.test", 1), ("x.b.test", 1), ("X.B.test", 1)] {
-            assert!(of(address, name, &files[at]).expect("an answer").starts_with("200 "), "{name}");
+            assert!(
+                of(address, name, &files[at]).expect("an answer").starts_with("200 "),
+                "{name}"
+            );
             of(address, name, &files[1 - at]).expect_err("the other certificate");
         }
     }
@@ -389,7 +464,8 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
     let elsewhere = free();
     let options = format!("ticket-keys=\"{}\"", keys.display());
     let row = |address| listen(address, &options, &[&files]);
-    let first = Weir::start(io, 1, &format!("{}{}{}", row(one), row(elsewhere), app(&server, 1, "")));
+    let first =
+        Weir::start(io, 1, &format!("{}{}{}", row(one), row(elsewhere), app(&server, 1, "")));
     let second = Weir::start(io, 1, &format!("{}{}", row(other), app(&server, 1, "")));
     for version in ["-tls1_2", "-tls1_3"] {
         let session = scratch.path(&format!("session{version}")).display().to_string();
@@ -409,7 +485,8 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
     eventually("the problem", || status(&second)["tls_files"][0]["problem"].is_string());
     let text = second.answer(&["status"]);
     assert!(
-        text.contains("is no key: 80 bytes in base64") && text.contains("the previous content remains in force"),
+        text.contains("is no key: 80 bytes in base64")
+            && text.contains("the previous content remains in force"),
         "{text}"
     );
     assert!(reused() && !second.said().contains("nonsense"));
@@ -429,7 +506,8 @@ fn another_listener_of_the_port_knows_no_tickets(io: Io) {
     let keys = scratch.write("keys", ("A".repeat(107) + "=\n").as_bytes());
     let options = format!("ticket-keys=\"{}\"", keys.display());
     let at = |host: u8| SocketAddr::from(([127, 0, 0, host], port));
-    let (strict, newer) = (format!("{options} strict-sni=#true"), format!("{options} min-version=\"1.3\""));
+    let (strict, newer) =
+        (format!("{options} strict-sni=#true"), format!("{options} min-version=\"1.3\""));
     let rows = [
         listen(at(1), &options, &[&a]),
         listen(at(2), &options, &[&b]),
@@ -466,27 +544,43 @@ fn with_response(address: SocketAddr, files: &Files, response: &std::path::Path)
 fn clients_get_the_ocsp_response_of_the_file(io: Io) {
     let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
     let ca = ca(&scratch, "ca");
-    let [one, other] = ["one", "other"].map(|stem| signed(&scratch, &ca, stem, "DNS:a.test,IP:127.0.0.1", 90));
-    let [good, others] = [("good", &one), ("others", &other)].map(|(stem, files)| response(&scratch, &ca, files, stem));
+    let [one, other] =
+        ["one", "other"].map(|stem| signed(&scratch, &ca, stem, "DNS:a.test,IP:127.0.0.1", 90));
+    let [good, others] = [("good", &one), ("others", &other)]
+        .map(|(stem, files)| response(&scratch, &ca, files, stem));
     let used = scratch.path("used");
     std::fs::copy(&good, &used).expect("a writable directory");
     let rest = "upstream \"app\" { server \"127.0.0.1:1\"; }\nroute { proxy \"app\"; }\n";
-    for (path, code, text) in
-        [(&used, 0, ""), (&others, 78, "is not about the certificate"), (&one.key, 78, "has no OCSP response (DER)")]
-    {
-        let (found, said) = checked(&format!("{}{rest}", with_response(address, &one, path)), &scratch);
-        assert!(found == Some(code) && said.contains(text) && said.is_empty() == text.is_empty(), "{said}");
+    for (path, code, text) in [
+        (&used, 0, ""),
+        (&others, 78, "is not about the certificate"),
+        (&one.key, 78, "has no OCSP response (DER)"),
+    ] {
+        let (found, said) =
+            checked(&format!("{}{rest}", with_response(address, &one, path)), &scratch);
+        assert!(
+            found == Some(code) && said.contains(text) && said.is_empty() == text.is_empty(),
+            "{said}"
+        );
     }
-    let weir = Weir::start(io, 1, &format!("{}{}", with_response(address, &one, &used), app(&server, 1, "")));
+    let weir = Weir::start(
+        io,
+        1,
+        &format!("{}{}", with_response(address, &one, &used), app(&server, 1, "")),
+    );
     let trusted = ca.certificate.display().to_string();
     let said = |version: &str| s_client(address, &["-status", "-CAfile", &trusted, version]);
     let is_there = || said("-tls1_3").contains("OCSP Response Status: successful");
     for version in ["-tls1_2", "-tls1_3"] {
         let said = said(version);
-        assert!(said.contains("OCSP Response Status: successful") && said.contains("Cert Status: good"), "{said}");
+        assert!(
+            said.contains("OCSP Response Status: successful") && said.contains("Cert Status: good"),
+            "{said}"
+        );
         assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
     }
-    let problem = || status(&weir)["tls_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
+    let problem =
+        || status(&weir)["tls_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
     assert_eq!(problem(), "");
     // A response that becomes bad changes nothing; one for another certificate is not shown with the one that is in
     // force.
@@ -506,7 +600,8 @@ fn clients_get_the_ocsp_response_of_the_file(io: Io) {
 fn certificates_are_exchanged_under_load(io: Io) {
     let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
     let [used, other, third] = [1, 2, 3].map(|days| certificate(&scratch, "ec", &["a.test"], days));
-    let weir = Weir::start(io, 2, &format!("{}{}", listen(address, "", &[&used]), app(&server, 1, "")));
+    let weir =
+        Weir::start(io, 2, &format!("{}{}", listen(address, "", &[&used]), app(&server, 1, "")));
     let config = config();
     let shown = || handshake(address, &config, "a.test").expect("a handshake");
     let (first, stop, count) = (shown(), AtomicBool::new(false), AtomicUsize::new(0));
@@ -528,7 +623,11 @@ fn certificates_are_exchanged_under_load(io: Io) {
         eventually("the problem", || status(&weir)["certificates"][0]["problem"].is_string());
         assert_eq!(shown(), second);
         let text = weir.answer(&["status"]);
-        assert!(text.contains("has no private key") && text.contains("the previous one remains in force"), "{text}");
+        assert!(
+            text.contains("has no private key")
+                && text.contains("the previous one remains in force"),
+            "{text}"
+        );
         used.replace_by(&third);
         eventually("the third certificate", || shown() != second);
         eventually("no problem", || status(&weir)["certificates"][0]["problem"].is_null());
@@ -601,7 +700,8 @@ fn exchanges_at_each_reload_fail_no_handshake(io: Io) {
 fn a_handshake_that_is_under_way_survives_the_drain(io: Io) {
     let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
     let files = certificate(&scratch, "ec", &["a.test"], 9);
-    let mut weir = Weir::start(io, 1, &format!("{}{}", listen(address, "", &[&files]), app(&server, 1, "")));
+    let mut weir =
+        Weir::start(io, 1, &format!("{}{}", listen(address, "", &[&files]), app(&server, 1, "")));
     let mut stream = TcpStream::connect(address).expect("weir accepts");
     bounded(&stream);
     let mut tls = connection(&config(), "a.test");
@@ -623,7 +723,8 @@ fn a_handshake_that_is_under_way_survives_the_drain(io: Io) {
 fn who_waits_is_told_in_the_drain_and_who_is_silent_is_not_waited_for(io: Io) {
     let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
     let files = certificate(&scratch, "ec", &["a.test"], 9);
-    let mut weir = Weir::start(io, 2, &format!("{}{}", listen(address, "", &[&files]), app(&server, 1, "")));
+    let mut weir =
+        Weir::start(io, 2, &format!("{}{}", listen(address, "", &[&files]), app(&server, 1, "")));
     let mut silent = TcpStream::connect(address).expect("weir accepts");
     let mut waiting: Vec<_> = (0..4)
         .map(|_| {
@@ -655,13 +756,17 @@ fn clients_show_who_they_are(io: Io) {
     let (server, scratch, [must, may]) = (Server::start(Honest), Scratch::new(), [free(), free()]);
     let (own, other) = (ca(&scratch, "partners"), ca(&scratch, "others"));
     let of = |stem: &str, ca: &Files, days| signed(&scratch, ca, stem, "DNS:client.test", days);
-    let [good, late, bad] = [("good", 9), ("late", -1), ("bad", 9)].map(|(stem, days)| of(stem, &own, days));
+    let [good, late, bad] =
+        [("good", 9), ("late", -1), ("bad", 9)].map(|(stem, days)| of(stem, &own, days));
     let (strange, files) = (of("strange", &other, 9), certificate(&scratch, "ec", &["a.test"], 9));
     let (crl, log) = (list(&scratch, &own, "crl", &[]), scratch.path("log"));
     let by = |how: &str| format!("client-auth={how} client-ca=\"{}\"", own.certificate.display());
-    let require = format!("{} client-crl=\"{}\" client-cert-field=#true", by("require"), crl.display());
-    let listeners = [listen(must, &require, &[&files]), listen(may, &by("optional"), &[&files])].concat();
-    let log_row = format!("access-log \"{}\" format=\"$status $tls_client_subject\"\n", log.display());
+    let require =
+        format!("{} client-crl=\"{}\" client-cert-field=#true", by("require"), crl.display());
+    let listeners =
+        [listen(must, &require, &[&files]), listen(may, &by("optional"), &[&files])].concat();
+    let log_row =
+        format!("access-log \"{}\" format=\"$status $tls_client_subject\"\n", log.display());
     let weir = Weir::start(io, 1, &format!("{listeners}{log_row}{}", app(&server, 1, "")));
     let trusted = files.certificate.display().to_string();
     let ask = |address: SocketAddr, shown: Option<&Files>, version: &str| {
@@ -677,9 +782,12 @@ fn clients_show_who_they_are(io: Io) {
             "Client-Cert-Chain: x",
             &url,
         ];
-        let shown = shown.map(|files| [&files.certificate, &files.key].map(|path| path.display().to_string()));
+        let shown = shown
+            .map(|files| [&files.certificate, &files.key].map(|path| path.display().to_string()));
         match &shown {
-            Some([certificate, key]) => curl(&[&fixed[..], &["--cert", certificate, "--key", key]].concat()),
+            Some([certificate, key]) => {
+                curl(&[&fixed[..], &["--cert", certificate, "--key", key]].concat())
+            }
             None => curl(&fixed),
         }
     };
@@ -688,7 +796,9 @@ fn clients_show_who_they_are(io: Io) {
         assert!(ask(must, Some(&good), version).expect("an answer").starts_with("200 "));
         assert!(ask(may, None, version).expect("an answer").starts_with("200 "));
         assert!(ask(may, Some(&good), version).expect("an answer").starts_with("200 "));
-        for (address, shown) in [(must, None), (must, Some(&late)), (must, Some(&strange)), (may, Some(&strange))] {
+        for (address, shown) in
+            [(must, None), (must, Some(&late)), (must, Some(&strange)), (may, Some(&strange))]
+        {
             ask(address, shown, version).expect_err("a refusal");
         }
     }
@@ -708,7 +818,8 @@ fn clients_show_who_they_are(io: Io) {
     eventually("the problem", || status(&weir)["tls_files"][1]["problem"].is_string());
     let text = weir.answer(&["status"]);
     assert!(
-        text.contains("has no revocation list in PEM") && text.contains("the previous content remains in force"),
+        text.contains("has no revocation list in PEM")
+            && text.contains("the previous content remains in force"),
         "{text}"
     );
     assert!(ask(must, Some(&bad), "1.3").is_err() && ask(must, Some(&good), "1.3").is_ok());
@@ -717,7 +828,9 @@ fn clients_show_who_they_are(io: Io) {
     let mut requests = server.finish().requests;
     // A machine that is so slow that 64 are answered meanwhile has weir rehearse its server.
     requests.retain(|(_, request)| request.fields.first("user-agent") != Some("weir-rehearsal"));
-    let shown = |field: &str| requests.iter().map(|(_, request)| request.fields.first(field)).collect::<Vec<_>>();
+    let shown = |field: &str| {
+        requests.iter().map(|(_, request)| request.fields.first(field)).collect::<Vec<_>>()
+    };
     let [good_field, bad_field] = [&good, &bad].map(|files| format!(":{}:", base64_of(files)));
     let told = shown("client-cert");
     let one = [Some(good_field.as_str()), None, None];
@@ -733,7 +846,8 @@ fn clients_show_who_they_are(io: Io) {
 fn checked(text: &str, scratch: &Scratch) -> (Option<i32>, String) {
     let file = scratch.write("weir.kdl", text.as_bytes());
     let output = run(env!("CARGO_BIN_EXE_weir"), &["check", "-c", &file.display().to_string()]);
-    let said = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    let said =
+        String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
     (output.status.code(), said.replace("│ ", ""))
 }
 
@@ -769,14 +883,18 @@ fn weir_check_looks_into_what_clients_are_judged_by() {
     let (scratch, address) = (Scratch::new(), free());
     let files = certificate(&scratch, "ec", &["a.test"], 90);
     let (own, other) = (ca(&scratch, "own"), ca(&scratch, "other"));
-    let [crl, others] =
-        [("a", &own), ("b", &other)].map(|(stem, ca)| list(&scratch, ca, stem, &[]).display().to_string());
+    let [crl, others] = [("a", &own), ("b", &other)]
+        .map(|(stem, ca)| list(&scratch, ca, stem, &[]).display().to_string());
     let authorities = format!("client-ca=\"{}\"", own.certificate.display());
     let rest = "upstream \"app\" { server \"127.0.0.1:1\"; }\nroute { proxy \"app\"; }\n";
     for (options, code, text) in [
         (format!("client-auth=require {authorities}"), 0, ""),
         (format!("client-auth=require {authorities} client-crl=\"{crl}\""), 0, ""),
-        (format!("client-auth=require {authorities} client-crl=\"{others}\""), 0, "is of the CA `CN=own`"),
+        (
+            format!("client-auth=require {authorities} client-crl=\"{others}\""),
+            0,
+            "is of the CA `CN=own`",
+        ),
         (
             format!("client-auth=require {authorities} client-crl=\"{}\"", files.key.display()),
             78,
@@ -785,7 +903,8 @@ fn weir_check_looks_into_what_clients_are_judged_by() {
         (format!("client-auth=optional client-ca=\"{crl}\""), 78, "has no certificate in PEM"),
         (authorities, 0, "`client-ca` has no effect"),
     ] {
-        let (found, said) = checked(&format!("{}{rest}", listen(address, &options, &[&files])), &scratch);
+        let (found, said) =
+            checked(&format!("{}{rest}", listen(address, &options, &[&files])), &scratch);
         assert_eq!(found, Some(code), "{said}");
         assert!(said.contains(text) && said.is_empty() == text.is_empty(), "{options}: {said}");
     }
@@ -795,7 +914,11 @@ fn weir_check_looks_into_what_clients_are_judged_by() {
 fn one_certificate_that_has_expired_keeps_nobody_from_running() {
     let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
     let over = certificate(&scratch, "ec", &["b.test"], -1);
-    let weir = Weir::start(Io::Epoll, 1, &format!("{}{}", listen(address, "", &[&over]), app(&server, 1, "")));
+    let weir = Weir::start(
+        Io::Epoll,
+        1,
+        &format!("{}{}", listen(address, "", &[&over]), app(&server, 1, "")),
+    );
     eventually("a line about it", || weir.said().contains("has expired on 20"));
     assert!(weir.answer(&["status"]).contains("has expired"));
     handshake(address, &config(), "b.test").expect("a client that does not mind");
@@ -809,9 +932,14 @@ fn from_the_command_line() {
     let files = certificate(&scratch, "ec", &["a.test"], 9);
     let [cert, key] = [&files.certificate, &files.key].map(|path| path.display().to_string());
     let (listen, to) = (address.to_string(), server.address.to_string());
-    let weir = Weir::command(&["reverse", "--listen", &listen, "--cert", &cert, "--key", &key, "--to", &to], address);
+    let weir = Weir::command(
+        &["reverse", "--listen", &listen, "--cert", &cert, "--key", &key, "--to", &to],
+        address,
+    );
     assert!(
-        curl(&["--cacert", &cert, &format!("https://{address}/?n=00000000")]).expect("an answer").starts_with("200 ")
+        curl(&["--cacert", &cert, &format!("https://{address}/?n=00000000")])
+            .expect("an answer")
+            .starts_with("200 ")
     );
     weir.stop();
     server.finish();

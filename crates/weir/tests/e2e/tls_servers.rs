@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use crate::kit::tls::Files;
 use crate::kit::tls_servers::{Front, ca, self_signed, serving, signed};
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Weir, eventually, free_port, nonce,
-    on_both_drivers, pattern, status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Weir, eventually,
+    free_port, nonce, on_both_drivers, pattern, status,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -34,8 +34,11 @@ on_both_drivers!(
 
 /// Returns an upstream `app` of these TLS servers, and the route to it.
 fn app(tls: &str, servers: &[SocketAddr], more: &str) -> String {
-    let servers: String = servers.iter().map(|address| format!(" server \"{address}\"\n")).collect();
-    format!("upstream \"app\" {{\n tls {tls}\n{servers} {more}\n}}\nroute path=\"/\" {{ proxy \"app\"; }}\n")
+    let servers: String =
+        servers.iter().map(|address| format!(" server \"{address}\"\n")).collect();
+    format!(
+        "upstream \"app\" {{\n tls {tls}\n{servers} {more}\n}}\nroute path=\"/\" {{ proxy \"app\"; }}\n"
+    )
 }
 
 /// Returns `ca` for these files.
@@ -81,7 +84,11 @@ impl Behaviour for Bodies {
         }
         assert_eq!(request.body.sum, Body::of(&pattern(request.body.length as usize)).sum);
         link.answer(
-            &[format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n").as_bytes(), &pattern(LARGE)].concat(),
+            &[
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n").as_bytes(),
+                &pattern(LARGE),
+            ]
+            .concat(),
         )
     }
 }
@@ -104,7 +111,9 @@ fn requests_and_large_bodies_pass(io: Io) {
         let mut bytes = Vec::new();
         for nonce in &nonces {
             client.ask("GET", false);
-            bytes.extend_from_slice(format!("GET /?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+            bytes.extend_from_slice(
+                format!("GET /?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(),
+            );
         }
         client.send(&bytes);
         nonces.iter().for_each(|nonce| check_honest(nonce, &client.reply()).unwrap());
@@ -116,14 +125,19 @@ fn requests_and_large_bodies_pass(io: Io) {
     }
     // Servers are informed of the client's protocol.
     let log = server.finish();
-    let proto = |request: &Request| request.fields.first("x-forwarded-proto").unwrap_or_default().to_owned();
+    let proto = |request: &Request| {
+        request.fields.first("x-forwarded-proto").unwrap_or_default().to_owned()
+    };
     assert!(log.requests.iter().all(|(_, request)| proto(request) == "http"));
 }
 
 fn sessions_are_resumed(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let ca = ca(&scratch, "ca");
-    let front = Front::start(server.address, serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None));
+    let front = Front::start(
+        server.address,
+        serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None),
+    );
     let weir = Weir::start(io, 1, &app(&by(&ca), &[front.address], "pool \"per-request\""));
     (0..6).for_each(|_| is_served(weir.address));
     assert_eq!(total(&weir, "upstream_tls_handshakes", ""), 6);
@@ -141,7 +155,9 @@ fn is_refused(weir: &Weir, word: &str) {
         let server = &status(weir)["upstreams"][0]["servers"][0];
         server["state"] == "down" && server["why"] == word
     });
-    eventually("a line", || weir.said().contains("can't be used") && weir.said().contains(&format!("({word})")));
+    eventually("a line", || {
+        weir.said().contains("can't be used") && weir.said().contains(&format!("({word})"))
+    });
     assert!(weir.answer(&["status"]).contains(word));
 }
 
@@ -190,7 +206,10 @@ fn a_certificate_in_the_file_of_cas_is_trusted_itself(io: Io) {
     assert_eq!(failures(&weir), 0);
     // Another certificate is not trusted, and its line says what to do.
     weir.stop();
-    front.set(serving(&self_signed(&scratch, "twin", &["-addext", "subjectAltName=IP:127.0.0.1"]), None));
+    front.set(serving(
+        &self_signed(&scratch, "twin", &["-addext", "subjectAltName=IP:127.0.0.1"]),
+        None,
+    ));
     let weir = Weir::start(io, 1, &app(&by(&own), &[front.address], SOON));
     is_refused(&weir, "tls-ca-certificate");
     weir.says("put exactly this certificate into the file of `ca`");
@@ -206,13 +225,26 @@ fn a_certificate_in_the_file_of_cas_is_trusted_itself(io: Io) {
 /// rustls rejects a small key, so OpenSSL is the server.
 fn a_key_that_can_t_be_used_is_told_by_word(io: Io) {
     let scratch = Scratch::new();
-    let files = self_signed(&scratch, "small", &["-newkey", "rsa:1024", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    let files = self_signed(
+        &scratch,
+        "small",
+        &["-newkey", "rsa:1024", "-addext", "subjectAltName=IP:127.0.0.1"],
+    );
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut command = std::process::Command::new("openssl");
-    command.args(["s_server", "-quiet", "-www", "-cipher", "DEFAULT@SECLEVEL=0", "-accept", &address.to_string()]);
+    command.args([
+        "s_server",
+        "-quiet",
+        "-www",
+        "-cipher",
+        "DEFAULT@SECLEVEL=0",
+        "-accept",
+        &address.to_string(),
+    ]);
     command.arg("-cert").arg(&files.certificate).arg("-key").arg(&files.key);
     let quiet = std::process::Stdio::null;
-    let mut server = command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().expect("openssl is there");
+    let mut server =
+        command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().expect("openssl is there");
     eventually("it listens", || TcpStream::connect(address).is_ok());
     let weir = Weir::start(io, 1, &app(&by(&files), &[address], SOON));
     is_refused(&weir, "tls-unusable-key");
@@ -253,7 +285,10 @@ fn who_does_not_speak_tls_is_told_by_word(io: Io) {
 fn a_handshake_that_hangs_is_a_connect_that_takes_too_long(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let ca = ca(&scratch, "ca");
-    let front = Front::start(server.address, serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None));
+    let front = Front::start(
+        server.address,
+        serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None),
+    );
     let (kept, keeps) = std::sync::mpsc::channel();
     let mute = odd_server(move |stream| kept.send(stream).expect("the test waits"));
     let options = "connect-timeout \"2s\"\n connect-retries 1";
@@ -276,7 +311,8 @@ fn a_certificate_is_shown_to_whoever_asks(io: Io) {
         format!(" certificate=\"{}\" key=\"{}\"", files.certificate.display(), files.key.display())
     };
     let front = Front::start(server.address, serving(&files, Some(&theirs)));
-    let weir = Weir::start(io, 1, &app(&(by(&ours) + &shown(&theirs, "weir")), &[front.address], ""));
+    let weir =
+        Weir::start(io, 1, &app(&(by(&ours) + &shown(&theirs, "weir")), &[front.address], ""));
     is_served(weir.address);
     let shown_certificates = status(&weir)["certificates"].clone();
     assert_eq!(shown_certificates.as_array().map(Vec::len), Some(1), "{shown_certificates}");
@@ -286,7 +322,8 @@ fn a_certificate_is_shown_to_whoever_asks(io: Io) {
         let weir = Weir::start(io, 1, &app(&(by(&ours) + &more), &[front.address], SOON));
         eventually("an alert", || total(&weir, "upstream_tls_failures", "tls-alert") > 0);
         assert!(matches!(answered(weir.address), 502 | 503));
-        let closes = |weir: &Weir| status(weir)["upstreams"][0]["servers"][0]["totals"]["closes"].clone();
+        let closes =
+            |weir: &Weir| status(weir)["upstreams"][0]["servers"][0]["totals"]["closes"].clone();
         eventually("it is shown", || closes(&weir)["tls-alert"].as_u64() > Some(0));
         weir.stop();
     }
@@ -308,7 +345,11 @@ fn files_are_read_again(io: Io) {
         mine.certificate.display(),
         mine.key.display()
     );
-    let weir = Weir::start(io, 1, &app(&tls, &[front.address], "pool \"per-request\"\n connect-retries 1"));
+    let weir = Weir::start(
+        io,
+        1,
+        &app(&tls, &[front.address], "pool \"per-request\"\n connect-retries 1"),
+    );
     is_served(weir.address);
     // The server has a certificate of another CA, and requests one of that.
     front.set(serving(&leaf(&after, "leaf-2"), Some(&after)));
@@ -368,14 +409,18 @@ fn probes_speak_tls_too(io: Io) {
     let front = Front::start(server.address, good.clone());
     let health = "health path=\"/health\" interval=\"100ms\" fall=1 rise=1";
     let weir = Weir::start(io, 1, &app(&by(&ca), &[front.address], health));
-    server.wait("probes", |log| log.requests.iter().filter(|(_, request)| request.target == "/health").count() >= 2);
+    server.wait("probes", |log| {
+        log.requests.iter().filter(|(_, request)| request.target == "/health").count() >= 2
+    });
     is_served(weir.address);
     front.set(expired);
     eventually("it is suspended", || {
         let server = &status(&weir)["upstreams"][0]["servers"][0];
         server["state"] == "suspended" && server["why"] == "tls-expired"
     });
-    eventually("a line", || weir.said().contains("the last one with: its certificate, or one above it, has expired"));
+    eventually("a line", || {
+        weir.said().contains("the last one with: its certificate, or one above it, has expired")
+    });
     front.set(good);
     eventually("it is back", || status(&weir)["upstreams"][0]["servers"][0]["state"] == "up");
     is_served(weir.address);
@@ -402,7 +447,10 @@ impl Behaviour for Sockets {
 fn bytes_both_ways_through_a_tunnel(io: Io) {
     let (server, scratch) = (Server::start(Sockets), Scratch::new());
     let ca = ca(&scratch, "ca");
-    let front = Front::start(server.address, serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None));
+    let front = Front::start(
+        server.address,
+        serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None),
+    );
     let weir = Weir::start(io, 2, &app(&by(&ca), &[front.address], ""));
     let mut client = Client::connect(weir.address);
     client.ask_upgrade();
@@ -434,16 +482,24 @@ fn clients_of_one_connection_and_requests_of_their_own(io: Io) {
     let expired = serving(&signed(&scratch, &ca, "expired", "IP:127.0.0.1", -1), None);
     let (bad, good) = (
         Front::start(server.address, expired),
-        Front::start(server.address, serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None)),
+        Front::start(
+            server.address,
+            serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None),
+        ),
     );
     for pool in ["pinned", "per-request", "shared"] {
         // A connection that fails in its handshake has carried nothing, so even requests that must
         // not be sent twice go to another server.
-        let weir = Weir::start(io, 1, &app(&by(&ca), &[bad.address, good.address], &format!("pool \"{pool}\"")));
+        let weir = Weir::start(
+            io,
+            1,
+            &app(&by(&ca), &[bad.address, good.address], &format!("pool \"{pool}\"")),
+        );
         for method in ["GET", "POST"].iter().cycle().take(8) {
             let (mut client, nonce) = (Client::connect(weir.address), nonce());
             client.request(method, &format!("/?n={nonce}"), "", b"");
-            check_honest(&nonce, &client.reply()).unwrap_or_else(|error| panic!("{pool}, {method}: {error}"));
+            check_honest(&nonce, &client.reply())
+                .unwrap_or_else(|error| panic!("{pool}, {method}: {error}"));
         }
         eventually("it is told", || total(&weir, "upstream_tls_failures", "tls-expired") > 0);
         weir.stop();
@@ -462,7 +518,10 @@ fn servers_come_by_a_reload(io: Io) {
     let weir = Weir::start(
         io,
         2,
-        &format!("upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\" }}\n", server.address),
+        &format!(
+            "upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\" }}\n",
+            server.address
+        ),
     );
     is_served(weir.address);
     assert_eq!(total(&weir, "upstream_tls_handshakes", ""), 0);
@@ -481,7 +540,10 @@ fn servers_come_by_a_reload(io: Io) {
 fn the_short_form_trusts_the_system(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let ca = ca(&scratch, "ca");
-    let front = Front::start(server.address, serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None));
+    let front = Front::start(
+        server.address,
+        serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None),
+    );
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let to = format!("https://{}", front.address);
     let trusted = ca.certificate.display().to_string();

@@ -4,7 +4,8 @@
 use std::process::Output;
 
 use crate::kit::{
-    Behaviour, Gone, Honest, Io, Link, Nginx, Scratch, Server, Weir, app, free_port, on_both_drivers, pattern, run,
+    Behaviour, Gone, Honest, Io, Link, Nginx, Scratch, Server, Weir, app, free_port,
+    on_both_drivers, pattern, run,
 };
 use weir_check::{Body, Request};
 
@@ -20,7 +21,11 @@ on_both_drivers!(
 /// Runs curl against weir and returns what it printed; it must succeed.
 fn curl(arguments: &[&str]) -> Vec<u8> {
     let output = run("curl", &[&["-sS", "--max-time", "20"], arguments].concat());
-    assert!(output.status.success(), "curl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "curl {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     output.stdout
 }
 
@@ -30,7 +35,9 @@ fn text(output: &[u8]) -> String {
 
 /// Configures a route to the server at this address.
 fn to(address: impl std::fmt::Display, connections: u32) -> String {
-    format!("upstream \"app\" {{ server \"{address}\" connections={connections}; }}\nroute {{ proxy \"app\" }}\n")
+    format!(
+        "upstream \"app\" {{ server \"{address}\" connections={connections}; }}\nroute {{ proxy \"app\" }}\n"
+    )
 }
 
 fn curl_against_nginx(io: Io) {
@@ -41,15 +48,30 @@ fn curl_against_nginx(io: Io) {
     assert_eq!(curl(&[&url("/small")]), b"abc");
     assert!(curl(&[&url("/large")]) == large, "a large file");
     let head = text(&curl(&["-I", &url("/large")]));
-    assert!(head.contains("200 OK") && head.to_lowercase().contains("content-length: 30000000"), "{head}");
+    assert!(
+        head.contains("200 OK") && head.to_lowercase().contains("content-length: 30000000"),
+        "{head}"
+    );
     assert_eq!(curl(&["-r", "10-19", &url("/large")]), large[10..20]);
     // Several URLs on one connection.
     let both = text(&curl(&["-w", "%{num_connects} ", &url("/small"), &url("/small")]));
     assert_eq!(both, "abc1 abc0 ");
     let etag = text(&curl(&["-I", &url("/small")]));
-    let etag = etag.lines().find_map(|line| line.strip_prefix("ETag: ")).expect("nginx sends it").trim().to_owned();
-    let code =
-        curl(&["-o", "/dev/null", "-w", "%{http_code}", "-H", &format!("If-None-Match: {etag}"), &url("/small")]);
+    let etag = etag
+        .lines()
+        .find_map(|line| line.strip_prefix("ETag: "))
+        .expect("nginx sends it")
+        .trim()
+        .to_owned();
+    let code = curl(&[
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "-H",
+        &format!("If-None-Match: {etag}"),
+        &url("/small"),
+    ]);
     assert_eq!(text(&code), "304");
     assert_eq!(text(&curl(&["-o", "/dev/null", "-w", "%{http_code}", &url("/nothing")])), "404");
     weir.stop();
@@ -61,7 +83,9 @@ struct Sums;
 impl Behaviour for Sums {
     fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
         let body = format!("{} {} {}", request.method, request.body.length, request.body.sum);
-        link.answer(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        link.answer(
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes(),
+        )
     }
 }
 
@@ -75,7 +99,8 @@ fn curl_bodies_both_ways(io: Io) {
         let expected = |method: &str| format!("{method} {size} {}", Body::of(&bytes).sum);
         let url = format!("http://{}/sum", weir.address);
         assert_eq!(text(&curl(&["--data-binary", &file, &url])), expected("POST"));
-        let chunked = ["-H", "Transfer-Encoding: chunked", "-X", "PUT", "--data-binary", &file, &url];
+        let chunked =
+            ["-H", "Transfer-Encoding: chunked", "-X", "PUT", "--data-binary", &file, &url];
         assert_eq!(text(&curl(&chunked)), expected("PUT"));
         let expecting = ["-H", "Expect: 100-continue", "--data-binary", &file, &url];
         assert_eq!(text(&curl(&expecting)), expected("POST"));
@@ -104,8 +129,14 @@ fn curl_http_10_keep_alive_and_expect(io: Io) {
 /// Returns the number before a word of a report.
 fn number_before(report: &str, word: &str) -> u64 {
     let at = report.find(word).unwrap_or_else(|| panic!("no {word:?} in {report}"));
-    let digits: String = report[..at].trim_end().chars().rev().take_while(char::is_ascii_digit).collect();
-    digits.chars().rev().collect::<String>().parse().unwrap_or_else(|_| panic!("no number before {word:?} in {report}"))
+    let digits: String =
+        report[..at].trim_end().chars().rev().take_while(char::is_ascii_digit).collect();
+    digits
+        .chars()
+        .rev()
+        .collect::<String>()
+        .parse()
+        .unwrap_or_else(|_| panic!("no number before {word:?} in {report}"))
 }
 
 /// Checks that a load has not a single error.
@@ -122,7 +153,8 @@ fn load(weir: &Weir, path: &str) {
 
 fn wrk_and_h2load_against_nginx(io: Io) {
     // It closes each connection after 100 requests, as many servers do.
-    let nginx = Nginx::start(&[("small", b"abc"), ("page", &[b'x'; 20_000])], "keepalive_requests 100;");
+    let nginx =
+        Nginx::start(&[("small", b"abc"), ("page", &[b'x'; 20_000])], "keepalive_requests 100;");
     let weir = Weir::start(io, 2, &to(nginx.address, 8));
     load(&weir, "/small");
     load(&weir, "/page");
@@ -132,16 +164,25 @@ fn wrk_and_h2load_against_nginx(io: Io) {
 fn load_against_weir_origin(io: Io) {
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
-    let origin = Weir::command(&["origin", "--listen", &address, "--io", io.word()], address.parse().expect("valid"));
+    let origin = Weir::command(
+        &["origin", "--listen", &address, "--io", io.word()],
+        address.parse().expect("valid"),
+    );
     let weir = Weir::start(io, 2, &to(&address, 3));
     load(&weir, "/?size=16");
     let url = |path: &str| format!("http://{}{path}", weir.address);
     assert_eq!(curl(&[&url("/?size=1000000")]).len(), 1_000_000);
     assert_eq!(curl(&[&url("/?size=300000&chunked=1")]).len(), 300_000);
     assert_eq!(curl(&[&url("/?size=5&close=1")]).len(), 5);
-    assert_eq!(text(&curl(&["-o", "/dev/null", "-w", "%{http_code}", &url("/?status=503&size=1")])), "503");
+    assert_eq!(
+        text(&curl(&["-o", "/dev/null", "-w", "%{http_code}", &url("/?status=503&size=1")])),
+        "503"
+    );
     let echo = text(&curl(&["-H", "X-Thing: 1", "--data", "hello", &url("/echo")]));
-    assert!(echo.contains("X-Thing: 1") && echo.contains("hello") && echo.contains("CDN-Loop: weir"), "{echo}");
+    assert!(
+        echo.contains("X-Thing: 1") && echo.contains("hello") && echo.contains("CDN-Loop: weir"),
+        "{echo}"
+    );
     assert!(text(&curl(&[&url("/page")])).contains("<html"), "the demo's page");
     let stats = text(&curl(&[&format!("http://{address}/__stats")]));
     assert!(stats.trim_start().starts_with('{') && stats.contains("\"requests\""), "{stats}");

@@ -14,8 +14,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use crate::destinations::destination;
 use crate::intercept::echoes;
 use crate::kit::{
-    Io, Neighbour, Scratch, Weir, bounded, eventually, finish_without_rights, in_own_network_as_root, ip,
-    on_both_drivers, patience_now, received, run, status,
+    Io, Neighbour, Scratch, Weir, bounded, eventually, finish_without_rights,
+    in_own_network_as_root, ip, on_both_drivers, patience_now, received, run, status,
 };
 
 on_both_drivers!(
@@ -38,8 +38,11 @@ pub(crate) const SERVER: [&str; 2] = ["198.18.2.2", "fd00:2::2"];
 
 impl Between {
     pub(crate) fn new() -> Between {
-        let between = Between { clients: Neighbour::new("pc", "c"), servers: Neighbour::new("ps", "s") };
-        for (own, far, neighbour, net) in [("pc", "c", &between.clients, 1), ("ps", "s", &between.servers, 2)] {
+        let between =
+            Between { clients: Neighbour::new("pc", "c"), servers: Neighbour::new("ps", "s") };
+        for (own, far, neighbour, net) in
+            [("pc", "c", &between.clients, 1), ("ps", "s", &between.servers, 2)]
+        {
             ip(&format!("addr add 198.18.{net}.1/24 dev {own}"));
             ip(&format!("addr add fd00:{net}::1/64 dev {own} nodad"));
             ip(&format!("link set {own} up"));
@@ -64,8 +67,10 @@ impl Between {
     pub(crate) fn meet(&self) {
         const NOBODY: u16 = 9;
         for (from, to) in CLIENT.into_iter().zip(SERVER) {
-            let is_refused =
-                || self.ask(from, 0, to, NOBODY).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+            let is_refused = || {
+                self.ask(from, 0, to, NOBODY)
+                    .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+            };
             eventually("clients reach their servers", is_refused);
         }
     }
@@ -90,7 +95,13 @@ impl Between {
     }
 
     /// Connects a client there, from a port of its choice. Returns it with the server's report.
-    pub(crate) fn ask(&self, from: &str, port: u16, to: &str, to_port: u16) -> std::io::Result<(TcpStream, String)> {
+    pub(crate) fn ask(
+        &self,
+        from: &str,
+        port: u16,
+        to: &str,
+        to_port: u16,
+    ) -> std::io::Result<(TcpStream, String)> {
         self.ask_by(Protocol::TCP, (from, port), (to, to_port))
     }
 
@@ -101,7 +112,8 @@ impl Between {
         from: (&str, u16),
         to: (&str, u16),
     ) -> std::io::Result<(TcpStream, String)> {
-        let [from, to] = [from, to].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+        let [from, to] =
+            [from, to].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
         self.clients.inside(|| {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(protocol))?;
             socket.set_reuse_address(true)?;
@@ -123,7 +135,12 @@ impl Between {
     pub(crate) fn ask_by_paths(&self, port: u16) {
         match self.ask_by(Protocol::MPTCP, (CLIENT[0], port), (SERVER[0], 8080)) {
             Ok((mut stream, _)) => echoes(&mut stream),
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::PROTONOSUPPORT | Errno::NOPROTOOPT)) => {
+            Err(error)
+                if matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::PROTONOSUPPORT | Errno::NOPROTOOPT)
+                ) =>
+            {
                 eprintln!("not tested: this kernel has no Multipath TCP");
             }
             Err(error) => panic!("{error}"),
@@ -135,8 +152,11 @@ impl Between {
         for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
             for round in 0..3 {
                 let before = total(weir, "tcp_connections");
-                let (mut stream, told) = self.ask(from, 4000 + round, to, 8080).expect("it gets through");
-                let show = |host: &str, port: u16| SocketAddr::new(host.parse().expect("an address"), port);
+                let (mut stream, told) =
+                    self.ask(from, 4000 + round, to, 8080).expect("it gets through");
+                let show = |host: &str, port: u16| {
+                    SocketAddr::new(host.parse().expect("an address"), port)
+                };
                 assert_eq!(told, format!("{} to {}", show(from, 4000 + round), show(to, 8080)));
                 assert_eq!(total(weir, "tcp_connections"), before + 1, "by weir");
                 stream.write_all(b"ping").expect("open");
@@ -158,7 +178,8 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
 }
 
 pub(crate) fn passing(port: u16, scratch: &Scratch) -> String {
-    let listen = |host: &str| format!("listen \"{host}:{port}\" transparent=#true congestion=\"reno\"; ");
+    let listen =
+        |host: &str| format!("listen \"{host}:{port}\" transparent=#true congestion=\"reno\"; ");
     format!(
         "access-log \"{}\" format=\"$remote_addr $remote_port $upstream_addr $reason\"\n\
          tcp {{ {}{} proxy \"through\"; }}\n\
@@ -198,12 +219,15 @@ fn by_routes(io: Io) {
         assert_eq!(congestion(8080), ["reno", "reno"], "both sides");
         drop(open);
         // A destination that refuses, and this machine as a destination.
-        let refused = between.ask(CLIENT[0], 0, "198.18.2.1", 8080).expect_err("it is weir's own address");
+        let refused =
+            between.ask(CLIENT[0], 0, "198.18.2.1", 8080).expect_err("it is weir's own address");
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let own = || status(&weir)["totals"]["tcp_closes"]["own-destination"].as_u64();
         eventually("it is counted", || own() >= Some(1));
         let row = || destination(&status(&weir), "198.18.2.1:8080");
-        eventually("it is counted where it wanted to", || row()["refusals"]["own-destination"].as_u64() >= Some(1));
+        eventually("it is counted where it wanted to", || {
+            row()["refusals"]["own-destination"].as_u64() >= Some(1)
+        });
         let lines = || std::fs::read_to_string(scratch.path("access.log")).unwrap_or_default();
         eventually("lines say where to", || {
             lines().contains("198.18.1.2 4000 198.18.2.2:8080 ")
@@ -236,11 +260,15 @@ fn by_tproxy(io: Io) {
         );
         let loaded = run("nft", &["-f", &rules.display().to_string()]);
         if !loaded.status.success() {
-            return eprintln!("not tested: no TPROXY here: {}", String::from_utf8_lossy(&loaded.stderr));
+            return eprintln!(
+                "not tested: no TPROXY here: {}",
+                String::from_utf8_lossy(&loaded.stderr)
+            );
         }
         SERVER.iter().for_each(|host| between.serve(host, 8080));
         // Without a listener packets pass as without rules.
-        let (mut before, _) = between.ask(CLIENT[0], 3999, SERVER[0], 8080).expect("nobody is between");
+        let (mut before, _) =
+            between.ask(CLIENT[0], 3999, SERVER[0], 8080).expect("nobody is between");
         let weir = Weir::start(io, 2, &passing(1234, &scratch));
         between.gets_through(&weir);
         // Earlier connections continue, and connections that a second one could not copy pass by.
@@ -270,11 +298,15 @@ fn where_connections_are_tracked(io: Io) {
             )
         };
         let counters = "counter wrong {} counter known {}";
-        let rules = format!("table inet guard {{ {counters}\n{}\n{} }}\n", chain("input"), chain("output"));
+        let rules =
+            format!("table inet guard {{ {counters}\n{}\n{} }}\n", chain("input"), chain("output"));
         let rules = scratch.write("rules.nft", rules.as_bytes());
         let loaded = run("nft", &["-f", &rules.display().to_string()]);
         if !loaded.status.success() {
-            return eprintln!("not tested: no conntrack here: {}", String::from_utf8_lossy(&loaded.stderr));
+            return eprintln!(
+                "not tested: no conntrack here: {}",
+                String::from_utf8_lossy(&loaded.stderr)
+            );
         }
         SERVER.iter().for_each(|host| between.serve(host, 8080));
         let weir = Weir::start(io, 2, &passing(8080, &scratch));
@@ -291,8 +323,11 @@ fn where_connections_are_tracked(io: Io) {
         let counted = |name: &str| {
             let shown = run("nft", &["list", "counter", "inet", "guard", name]);
             let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-            let packets = shown.split_once("packets ").and_then(|(_, rest)| rest.split_whitespace().next());
-            packets.and_then(|packets| packets.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name}: {shown}"))
+            let packets =
+                shown.split_once("packets ").and_then(|(_, rest)| rest.split_whitespace().next());
+            packets
+                .and_then(|packets| packets.parse::<u64>().ok())
+                .unwrap_or_else(|| panic!("{name}: {shown}"))
         };
         assert!(counted("known") > 100, "it tracks");
         assert_eq!(counted("wrong"), 0);
@@ -334,11 +369,17 @@ pub(crate) fn who_reads_nothing(between: &Between) {
                 }
             }
         });
-        let (mut client, told) = between.ask(CLIENT[0], 4300, SERVER[0], 8080).expect("it gets through");
+        let (mut client, told) =
+            between.ask(CLIENT[0], 4300, SERVER[0], 8080).expect("it gets through");
         assert_eq!(told, "ready");
         let most = |name: &str| -> usize {
-            let limits = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).expect("every Linux has it");
-            limits.split_whitespace().last().and_then(|most| most.parse().ok()).expect("three numbers")
+            let limits = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"))
+                .expect("every Linux has it");
+            limits
+                .split_whitespace()
+                .last()
+                .and_then(|most| most.parse().ok())
+                .expect("three numbers")
         };
         // Two connections, each with a sender and a receiver, and a pipe between them.
         let bound = 2 * (most("tcp_rmem") + most("tcp_wmem")) + (1 << 20) + (64 << 10);
@@ -360,17 +401,30 @@ pub(crate) fn who_reads_nothing(between: &Between) {
 fn without_the_right_weir_says_so(io: Io) {
     in_network("without_the_right_weir_says_so", io, || {
         let scratch = Scratch::new();
-        let start = |text: &str| finish_without_rights(io, &scratch, &format!("listen \"127.0.0.1:8080\"\n{text}"));
+        let start = |text: &str| {
+            finish_without_rights(io, &scratch, &format!("listen \"127.0.0.1:8080\"\n{text}"))
+        };
         let (code, said) = start(&passing(1234, &scratch));
         assert_eq!(code, Some(77), "{said}");
-        assert!(said.contains("cannot listen on 0.0.0.0:1234") && said.contains("CAP_NET_RAW"), "{said}");
-        let upstream = "upstream \"a\" { server \"127.0.0.1:9\"; source \"client\"; }\nroute { respond 204; }";
-        let (code, said) = start(&format!("tcp {{ listen \"127.0.0.1:1234\"; proxy \"a\"; }}\n{upstream}\n"));
+        assert!(
+            said.contains("cannot listen on 0.0.0.0:1234") && said.contains("CAP_NET_RAW"),
+            "{said}"
+        );
+        let upstream =
+            "upstream \"a\" { server \"127.0.0.1:9\"; source \"client\"; }\nroute { respond 204; }";
+        let (code, said) =
+            start(&format!("tcp {{ listen \"127.0.0.1:1234\"; proxy \"a\"; }}\n{upstream}\n"));
         assert_eq!(code, Some(77), "{said}");
-        assert!(said.contains("`source \"client\"`") && said.contains("help: start weir as root"), "{said}");
+        assert!(
+            said.contains("`source \"client\"`") && said.contains("help: start weir as root"),
+            "{said}"
+        );
         let upstream = "upstream \"a\" { server \"127.0.0.1:9\"; congestion \"warp\"; }";
         let (code, said) = start(&format!("route {{ proxy \"a\"; }}\n{upstream}\n"));
         assert_ne!(code, Some(0));
-        assert!(said.contains("congestion control `warp`: this kernel has no such congestion control"), "{said}");
+        assert!(
+            said.contains("congestion control `warp`: this kernel has no such congestion control"),
+            "{said}"
+        );
     });
 }

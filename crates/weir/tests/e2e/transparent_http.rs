@@ -10,7 +10,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::kit::{
-    Client, Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, patience_now, status,
+    Client, Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers,
+    patience_now, status,
 };
 use crate::transparent::{Between, CLIENT, SERVER};
 
@@ -57,10 +58,11 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
 
 /// Connects a client there, from a port of its choice.
 pub(crate) fn client(between: &Between, from: &str, port: u16, to: &str, to_port: u16) -> Client {
-    let [from, to] =
-        [(from, port), (to, to_port)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+    let [from, to] = [(from, port), (to, to_port)]
+        .map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
     Client::of(between.clients.inside(|| {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP)).expect("a descriptor");
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))
+            .expect("a descriptor");
         socket.set_reuse_address(true).expect("an option");
         socket.bind(&from.into()).expect("a free port");
         socket.connect_timeout(&to.into(), patience_now()).expect("weir is there");
@@ -105,11 +107,14 @@ fn requests_go_where_their_client_went(io: Io) {
         let scratch = Scratch::new();
         let weir = Weir::start(io, 2, &configuration(&scratch, THROUGH));
         for (from, to) in CLIENT.into_iter().zip(SERVER) {
-            let show = |host: &str, port: u16| SocketAddr::new(host.parse().expect("an address"), port).to_string();
+            let show = |host: &str, port: u16| {
+                SocketAddr::new(host.parse().expect("an address"), port).to_string()
+            };
             let expect = |port: u16, host: &str, n: u32| {
                 (200, format!("{} to {} for {host}, {n}", show(from, port), show(to, 8080)))
             };
-            let mut all: Vec<Client> = (0..4).map(|n| client(between, from, 4000 + n, to, 8080)).collect();
+            let mut all: Vec<Client> =
+                (0..4).map(|n| client(between, from, 4000 + n, to, 8080)).collect();
             for n in 1..=3 {
                 for (port, one) in (4000..).zip(&mut all) {
                     assert_eq!(told(one, "/", "a.example"), expect(port, "a.example", n));
@@ -143,10 +148,12 @@ fn requests_go_where_their_client_went(io: Io) {
 /// The client's port is taken, the server is unreachable, it is this machine, or it does not use
 /// HTTP.
 fn ends_that_are_no_answers(between: &Between, weir: &Weir) {
-    let holder = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a descriptor");
+    let holder =
+        Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a descriptor");
     holder.set_ip_transparent_v4(true).expect("root may");
     holder.set_reuse_address(true).expect("an option");
-    let [from, to] = [(CLIENT[0], 4100), (SERVER[0], 8080)].map(|(host, port)| format!("{host}:{port}"));
+    let [from, to] =
+        [(CLIENT[0], 4100), (SERVER[0], 8080)].map(|(host, port)| format!("{host}:{port}"));
     holder.bind(&from.parse::<SocketAddr>().expect("an address").into()).expect("root may");
     holder.connect(&to.parse::<SocketAddr>().expect("an address").into()).expect("a server");
     let before = total(weir, "tcp_ports_changed");
@@ -155,7 +162,8 @@ fn ends_that_are_no_answers(between: &Between, weir: &Weir) {
     assert_eq!(total(weir, "tcp_ports_changed"), before + 1);
     let (refused, said) = told(&mut client(between, CLIENT[0], 0, NOBODY, 8080), "/refused", "a");
     assert!(refused == 502 && said.contains("connect-failed"), "{said}");
-    let (own, said) = told(&mut client(between, CLIENT[0], 0, "198.18.2.1", 8080), "/own", SERVER[0]);
+    let (own, said) =
+        told(&mut client(between, CLIENT[0], 0, "198.18.2.1", 8080), "/own", SERVER[0]);
     assert!(own == 421 && said.contains("own-destination"), "{said}");
     let mut other = client(between, CLIENT[0], 0, SERVER[0], 8080);
     other.ask("GET", false);
@@ -171,9 +179,11 @@ fn total(weir: &Weir, name: &str) -> u64 {
 fn servers_of_the_configuration_see_clients(io: Io) {
     in_network("servers_of_the_configuration_see_clients", io, |between| {
         let scratch = Scratch::new();
-        let near = |more: &str| configuration(&scratch, &format!("server \"198.18.2.2:8080\"; {more}"));
+        let near =
+            |more: &str| configuration(&scratch, &format!("server \"198.18.2.2:8080\"; {more}"));
         let weir = Weir::start(io, 2, &near("source \"client\";"));
-        let mut both: Vec<Client> = (0..2).map(|n| client(between, CLIENT[0], 4000 + n, NOBODY, 8080)).collect();
+        let mut both: Vec<Client> =
+            (0..2).map(|n| client(between, CLIENT[0], 4000 + n, NOBODY, 8080)).collect();
         for n in 1..=2 {
             for (port, one) in (4000..).zip(&mut both) {
                 let said = format!("198.18.1.2:{port} to 198.18.2.2:8080 for a, {n}");

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::net::Shutdown;
 
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Server, Weir, app, nonce, on_both_drivers, pattern,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Server, Weir, app, nonce, on_both_drivers,
+    pattern,
 };
 use weir_check::requests::SMUGGLED;
 use weir_check::upstreams::check_honest;
@@ -81,7 +82,10 @@ fn f2_upgrade_with_a_body(io: Io) {
     let server = Server::start(Sockets);
     let weir = Weir::start(io, 1, &app(&server, 1, ""));
     let length = format!("Content-Length: {}\r\n\r\n{SMUGGLED}", SMUGGLED.len());
-    let chunked = format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{SMUGGLED}\r\n0\r\n\r\n", SMUGGLED.len());
+    let chunked = format!(
+        "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{SMUGGLED}\r\n0\r\n\r\n",
+        SMUGGLED.len()
+    );
     for rest in [length, chunked] {
         let (mut client, id) = (Client::connect(weir.address), nonce());
         client.ask("POST", false);
@@ -95,7 +99,11 @@ fn f2_upgrade_with_a_body(io: Io) {
     }
     weir.stop();
     let log = server.finish();
-    assert!(log.requests.iter().all(|(_, it)| !it.fields.has("upgrade") && !it.target.contains("smuggled")));
+    assert!(
+        log.requests
+            .iter()
+            .all(|(_, it)| !it.fields.has("upgrade") && !it.target.contains("smuggled"))
+    );
 }
 
 fn f3_h2c_never_passes(io: Io) {
@@ -156,7 +164,9 @@ fn f4_client_ends_first(io: Io) {
     // The client leaves without a word; the server still sees an end.
     let client = opened(&weir, "/ws");
     drop(client);
-    server.wait("both ends were seen", |log| log.events.iter().filter(|it| *it == "end seen").count() == 2);
+    server.wait("both ends were seen", |log| {
+        log.events.iter().filter(|it| *it == "end seen").count() == 2
+    });
     victim(&weir);
     weir.stop();
     server.finish();
@@ -178,7 +188,8 @@ fn f4_reset_of_one_side_ends_the_other(io: Io) {
 
 fn f4_silent_tunnel_ends(io: Io) {
     let server = Server::start(Sockets);
-    let weir = Weir::start(io, 1, &format!("client tunnel-timeout=\"300ms\"\n{}", app(&server, 1, "")));
+    let weir =
+        Weir::start(io, 1, &format!("client tunnel-timeout=\"300ms\"\n{}", app(&server, 1, "")));
     let mut client = opened(&weir, "/ws");
     client.end();
     victim(&weir);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::kit::tls_servers::{Front, ca, serving, signed};
 use crate::kit::unix::UnixFront;
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, eventually, keep_asking, nonce,
-    on_both_drivers, pattern, request, status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, eventually,
+    keep_asking, nonce, on_both_drivers, pattern, request, status,
 };
 use weir_check::Request;
 
@@ -26,8 +26,10 @@ on_both_drivers!(
 
 /// Returns an upstream of these servers, and the route to it.
 fn app(servers: &[&str], more: &str) -> String {
-    let servers: String =
-        servers.iter().map(|server| format!(" server \"{server}\" connections-max=4 connections=4\n")).collect();
+    let servers: String = servers
+        .iter()
+        .map(|server| format!(" server \"{server}\" connections-max=4 connections=4\n"))
+        .collect();
     format!("upstream \"app\" {{\n{servers} {more}\n}}\nroute {{ proxy \"app\"; }}\n")
 }
 
@@ -36,7 +38,11 @@ fn requests_are_answered(io: Io) {
     let front = UnixFront::start(&scratch.path("app.sock"), server.address);
     let log = scratch.path("access.log");
     let access = format!("access-log \"{}\" format=\"$upstream_addr $status\"\n", log.display());
-    let weir = Weir::start(io, 2, &(access + &app(&[&front.name], "health path=\"/up\" interval=\"100ms\"")));
+    let weir = Weir::start(
+        io,
+        2,
+        &(access + &app(&[&front.name], "health path=\"/up\" interval=\"100ms\"")),
+    );
     let mut client = Client::connect(weir.address);
     (0..100).for_each(|_| request(&mut client));
     // A request without a host means the server.
@@ -48,7 +54,10 @@ fn requests_are_answered(io: Io) {
     server.wait("a probe", |log| log.requests.iter().any(|(_, request)| request.target == "/up"));
     let told = status(&weir);
     let of = &told["upstreams"][0]["servers"][0];
-    assert_eq!((&of["name"], &of["address"]), (&front.name.clone().into(), &front.name.clone().into()));
+    assert_eq!(
+        (&of["name"], &of["address"]),
+        (&front.name.clone().into(), &front.name.clone().into())
+    );
     let metrics = weir.answer(&["status", "--json"]);
     assert!(metrics.contains(&front.name));
     // It has its name.
@@ -58,9 +67,15 @@ fn requests_are_answered(io: Io) {
     request(&mut client);
     weir.stop();
     let lines = std::fs::read_to_string(log).expect("a log");
-    assert_eq!(lines.lines().filter(|line| *line == format!("{} 200", front.name)).count(), 102, "{lines}");
+    assert_eq!(
+        lines.lines().filter(|line| *line == format!("{} 200", front.name)).count(),
+        102,
+        "{lines}"
+    );
     let log = server.finish();
-    for (_, request) in log.requests.iter().filter(|(_, it)| it.target == "/up" || it.target.starts_with("/old")) {
+    for (_, request) in
+        log.requests.iter().filter(|(_, it)| it.target == "/up" || it.target.starts_with("/old"))
+    {
         assert_eq!(request.fields.first("host"), Some("localhost"), "{}", request.target);
     }
 }
@@ -69,8 +84,10 @@ fn every_pool_can_have_them(io: Io) {
     for pool in ["pipelined", "shared", "pinned", "per-request", "fresh"] {
         let (server, scratch) = (Server::start(Honest), Scratch::new());
         let front = UnixFront::start(&scratch.path("app.sock"), server.address);
-        let upstream =
-            format!("upstream \"app\" {{ pool \"{pool}\"; server \"{}\"; }}\nroute {{ proxy \"app\"; }}\n", front.name);
+        let upstream = format!(
+            "upstream \"app\" {{ pool \"{pool}\"; server \"{}\"; }}\nroute {{ proxy \"app\"; }}\n",
+            front.name
+        );
         let weir = Weir::start(io, 1, &upstream);
         let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(weir.address)).collect();
         for _ in 0..5 {
@@ -126,7 +143,9 @@ fn tls_is_spoken_to_them(io: Io) {
     let files = signed(&scratch, &ca, "app", "DNS:localhost", 30);
     let sealed = Front::start(server.address, serving(&files, None));
     let front = UnixFront::start(&scratch.path("app.sock"), sealed.address);
-    let tls = |more: &str| app(&[&front.name], &format!("tls {{ ca \"{}\"; {more} }}", ca.certificate.display()));
+    let tls = |more: &str| {
+        app(&[&front.name], &format!("tls {{ ca \"{}\"; {more} }}", ca.certificate.display()))
+    };
     let weir = Weir::start(io, 1, &tls(""));
     request(&mut Client::connect(weir.address));
     assert_eq!(sealed.names().first(), Some(&Some("localhost".to_owned())));
@@ -150,7 +169,8 @@ fn what_is_no_server_is_told_and_comes_back(io: Io) {
     std::fs::write(&file, b"nothing").expect("a file");
     std::fs::create_dir(&folder).expect("a folder");
     let _packets = UnixDatagram::bind(&packets).expect("a socket");
-    let names = [&none, &stale, &file, &folder, &packets].map(|path| format!("unix:{}", path.display()));
+    let names =
+        [&none, &stale, &file, &folder, &packets].map(|path| format!("unix:{}", path.display()));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let weir = Weir::start(io, 2, &app(&names, ""));
     for _ in 0..10 {
@@ -168,7 +188,9 @@ fn what_is_no_server_is_told_and_comes_back(io: Io) {
     let _again = UnixFront::start(&stale, server.address);
     eventually("both serve", || {
         let told = status(&weir);
-        let up = |at: usize| told["upstreams"][0]["servers"][at]["connections"]["up"].as_u64() >= Some(1);
+        let up = |at: usize| {
+            told["upstreams"][0]["servers"][at]["connections"]["up"].as_u64() >= Some(1)
+        };
         up(0) && up(1)
     });
     (0..20).for_each(|_| request(&mut Client::connect(weir.address)));
@@ -179,15 +201,21 @@ fn what_is_no_server_is_told_and_comes_back(io: Io) {
 /// A listener that does not accept, and whose queue is full, delays no request.
 fn one_without_room_fails_over(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
-    let full = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
-    full.bind(&socket2::SockAddr::unix(scratch.path("full")).expect("short enough")).expect("nothing is there");
+    let full =
+        socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
+    full.bind(&socket2::SockAddr::unix(scratch.path("full")).expect("short enough"))
+        .expect("nothing is there");
     full.listen(0).expect("it is bound");
     let mut fill = Vec::new();
     while let Some(stream) = connect_at_once(&scratch) {
         fill.push(stream);
     }
     let front = UnixFront::start(&scratch.path("app.sock"), server.address);
-    let weir = Weir::start(io, 1, &app(&[&format!("unix:{}", scratch.path("full").display()), &front.name], ""));
+    let weir = Weir::start(
+        io,
+        1,
+        &app(&[&format!("unix:{}", scratch.path("full").display()), &front.name], ""),
+    );
     (0..30).for_each(|_| request(&mut Client::connect(weir.address)));
     weir.stop();
     server.finish();
@@ -195,14 +223,19 @@ fn one_without_room_fails_over(io: Io) {
 
 /// Connects to the full one, if it has room.
 fn connect_at_once(scratch: &Scratch) -> Option<socket2::Socket> {
-    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
+    let socket =
+        socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
     socket.set_nonblocking(true).expect("an option of every socket");
-    socket.connect(&socket2::SockAddr::unix(scratch.path("full")).expect("short enough")).ok().map(|()| socket)
+    socket
+        .connect(&socket2::SockAddr::unix(scratch.path("full")).expect("short enough"))
+        .ok()
+        .map(|()| socket)
 }
 
 fn reloads_under_load_touch_only_what_changes(io: Io) {
     let (servers, scratch) = ([(); 3].map(|()| Server::start(Honest)), Scratch::new());
-    let front = |at: usize| UnixFront::start(&scratch.path(&format!("{at}.sock")), servers[at].address);
+    let front =
+        |at: usize| UnixFront::start(&scratch.path(&format!("{at}.sock")), servers[at].address);
     let fronts = [front(0), front(1)];
     let tcp = servers[2].address.to_string();
     let (first, second) = (&*fronts[0].name, &*fronts[1].name);
@@ -227,7 +260,11 @@ fn reloads_under_load_touch_only_what_changes(io: Io) {
             let so_far = done.load(Ordering::Relaxed);
             eventually("requests are answered", || done.load(Ordering::Relaxed) >= so_far + 100);
         }
-        assert_eq!(fronts[0].accepted(), before, "the one that was always there kept its connections");
+        assert_eq!(
+            fronts[0].accepted(),
+            before,
+            "the one that was always there kept its connections"
+        );
         assert!(fronts[1].accepted() > 0);
         drop(stopping);
     });

@@ -17,7 +17,8 @@ use crate::kit::http2::Http2Client;
 use crate::kit::tls::{bridge, certificate};
 use crate::kit::unix::to_unix;
 use crate::kit::{
-    Client, Honest, Io, Scratch, Server, Stopping, Weir, app, bounded, eventually, on_both_drivers, request, status,
+    Client, Honest, Io, Scratch, Server, Stopping, Weir, app, bounded, eventually, on_both_drivers,
+    request, status,
 };
 
 on_both_drivers!(
@@ -89,7 +90,8 @@ fn every_protocol_is_spoken(io: Io) {
 fn clients_have_no_address(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let (socket, log) = (scratch.path("s"), scratch.path("access.log"));
-    let format = "$remote_addr $remote_port $realip_remote_addr $realip_remote_port $status $request_uri";
+    let format =
+        "$remote_addr $remote_port $realip_remote_addr $realip_remote_port $status $request_uri";
     let rest = format!(
         "listen \"unix:{}\"\naccess-log \"{}\" format=\"{format}\"\nroute path=\"/inside\" {{ allow \"unix:\"; deny \"all\"; respond 200 \"[$remote_addr]\"; }}\nroute path=\"/outside\" {{ deny \"unix:\"; respond 200 \"x\"; }}\nroute path=\"/range\" {{ allow \"::/0\" \"0.0.0.0/0\"; deny \"all\"; respond 200 \"x\"; }}\n{}",
         socket.display(),
@@ -107,7 +109,12 @@ fn clients_have_no_address(io: Io) {
     assert_eq!((code(&mut inside, "/outside"), code(&mut outside, "/outside")), (403, 200));
     assert_eq!((code(&mut inside, "/range"), code(&mut outside, "/range")), (403, 200));
     // An untrusted client cannot claim an address, not even from there.
-    inside.request("GET", "/asked", "X-Forwarded-For: 198.51.100.1\r\nForwarded: for=198.51.100.1\r\n", b"");
+    inside.request(
+        "GET",
+        "/asked",
+        "X-Forwarded-For: 198.51.100.1\r\nForwarded: for=198.51.100.1\r\n",
+        b"",
+    );
     assert_eq!(inside.reply().status, 200);
     drop((inside, outside));
     weir.stop();
@@ -115,13 +122,18 @@ fn clients_have_no_address(io: Io) {
     assert!(lines.contains("unix: - unix: - 200 /inside\n"), "{lines}");
     assert!(lines.contains("unix: - unix: - 200 /asked\n"), "{lines}");
     let log = server.finish();
-    let (_, asked) = log.requests.iter().find(|(_, request)| request.target == "/asked").expect("it was asked");
-    assert_eq!((asked.fields.first("x-forwarded-for"), asked.fields.first("forwarded")), (Some("unknown"), None));
+    let (_, asked) =
+        log.requests.iter().find(|(_, request)| request.target == "/asked").expect("it was asked");
+    assert_eq!(
+        (asked.fields.first("x-forwarded-for"), asked.fields.first("forwarded")),
+        (Some("unknown"), None)
+    );
 }
 
 fn a_proxy_in_front_may_say_whose_request_it_is(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
-    let ([socket, announced], log) = (["s", "p"].map(|name| scratch.path(name)), scratch.path("access.log"));
+    let ([socket, announced], log) =
+        (["s", "p"].map(|name| scratch.path(name)), scratch.path("access.log"));
     let rest = format!(
         "client {{ trusted-proxies \"unix:\" }}\nlisten \"unix:{}\"\nlisten \"unix:{}\" {{ proxy-protocol #true }}\naccess-log \"{}\" format=\"$remote_addr $realip_remote_addr $scheme $request_uri\"\n{}",
         socket.display(),
@@ -135,13 +147,18 @@ fn a_proxy_in_front_may_say_whose_request_it_is(io: Io) {
         assert_eq!(client.reply().status, 200);
     };
     let mut client = Client::connect(to_unix(&socket, b""));
-    ask(&mut client, "/said", "X-Forwarded-For: 203.0.113.9, 198.51.100.1\r\nX-Forwarded-Proto: https\r\n");
+    ask(
+        &mut client,
+        "/said",
+        "X-Forwarded-For: 203.0.113.9, 198.51.100.1\r\nX-Forwarded-Proto: https\r\n",
+    );
     ask(&mut client, "/silent", "");
     // A claim to have come over a unix socket is not believed.
     ask(&mut client, "/nobody", "X-Forwarded-For: 198.51.100.1, ::\r\n");
     let mut stranger = Client::connect(weir.address);
     ask(&mut stranger, "/stranger", "X-Forwarded-For: 198.51.100.1\r\n");
-    let mut client = Client::connect(to_unix(&announced, b"PROXY TCP4 198.51.100.7 10.0.0.1 4711 80\r\n"));
+    let mut client =
+        Client::connect(to_unix(&announced, b"PROXY TCP4 198.51.100.7 10.0.0.1 4711 80\r\n"));
     ask(&mut client, "/announced", "");
     let mut unspecified = Client::connect(to_unix(&announced, b"PROXY TCP6 :: ::1 4711 80\r\n"));
     ask(&mut unspecified, "/unspecified", "");
@@ -159,7 +176,8 @@ fn a_proxy_in_front_may_say_whose_request_it_is(io: Io) {
         assert!(lines.lines().any(|other| other == line), "{line} is not in\n{lines}");
     }
     let log = server.finish();
-    let (_, said) = log.requests.iter().find(|(_, request)| request.target == "/said").expect("it was asked");
+    let (_, said) =
+        log.requests.iter().find(|(_, request)| request.target == "/said").expect("it was asked");
     assert_eq!(said.fields.first("x-forwarded-for"), Some("203.0.113.9, 198.51.100.1, unknown"));
 }
 
@@ -173,7 +191,9 @@ fn files_have_their_rights_and_go(io: Io) {
     // As after kill -9.
     drop(UnixListener::bind(&socket).expect("a socket"));
     let gid = fs::metadata(scratch.path("")).expect("it is there").gid();
-    let rest = |mode: &str| format!("listen \"unix:{}\" mode=\"{mode}\" group=\"{gid}\"\n{HELLO}", socket.display());
+    let rest = |mode: &str| {
+        format!("listen \"unix:{}\" mode=\"{mode}\" group=\"{gid}\"\n{HELLO}", socket.display())
+    };
     let weir = Weir::start(io, 1, &rest("0666"));
     eventually("it listens", || ask(&socket));
     assert_eq!((mode(&socket), fs::metadata(&socket).expect("it is there").gid()), (0o666, gid));
@@ -182,14 +202,23 @@ fn files_have_their_rights_and_go(io: Io) {
     assert_eq!(mode(&socket), 0o600);
     assert!(ask(&socket), "it is the same socket");
     // A living socket is not replaced, and a file is not a socket.
-    let file =
-        scratch.write("weir.kdl", format!("listen \"unix:{}\"\nadmin \"off\"\n{HELLO}", socket.display()).as_bytes());
+    let file = scratch.write(
+        "weir.kdl",
+        format!("listen \"unix:{}\"\nadmin \"off\"\n{HELLO}", socket.display()).as_bytes(),
+    );
     let run = |file: &Path| {
-        Command::new(env!("CARGO_BIN_EXE_weir")).args(["run", "-c"]).arg(file).output().expect("it starts")
+        Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["run", "-c"])
+            .arg(file)
+            .output()
+            .expect("it starts")
     };
     let output = run(&file);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = format!("weir: cannot listen on unix:{}: another program listens there\n", socket.display());
+    let line = format!(
+        "weir: cannot listen on unix:{}: another program listens there\n",
+        socket.display()
+    );
     assert!(output.status.code() == Some(1) && said.ends_with(&line), "{said}");
     fs::write(&other, b"mine").expect("a file");
     weir.rewrite(&format!("listen \"unix:{}\"\n{}", other.display(), rest("0600")));
@@ -302,10 +331,14 @@ fn sockets_of_the_service_manager_are_used(io: Io) {
     let held = UnixListener::bind(&socket).expect("nothing is there");
     let high = rustix::io::fcntl_dupfd_cloexec(&held, 50).expect("a descriptor");
     rustix::io::fcntl_setfd(&high, rustix::io::FdFlags::empty()).expect("open");
-    let script = format!("exec 3<&{0} {0}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\"", high.as_raw_fd());
+    let script = format!(
+        "exec 3<&{0} {0}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\"",
+        high.as_raw_fd()
+    );
     let mut command = Command::new("bash");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_weir")]);
-    let weir = Weir::start_by(io, 2, &format!("listen \"unix:{}\"\n{HELLO}", socket.display()), command);
+    let weir =
+        Weir::start_by(io, 2, &format!("listen \"unix:{}\"\n{HELLO}", socket.display()), command);
     drop(high);
     (0..20).for_each(|_| assert!(ask(&socket)));
     weir.upgrade();

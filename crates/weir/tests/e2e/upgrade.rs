@@ -18,8 +18,8 @@ use std::time::Duration;
 use crate::kit::http2::Http2Client;
 use crate::kit::tls::{bridge, certificate, config, connection};
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app, eventually, free_port,
-    nonce, on_both_drivers, patience_now, status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app,
+    eventually, free_port, nonce, on_both_drivers, patience_now, status,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -130,7 +130,8 @@ fn upgrades_under_load_lose_nothing(io: Io) {
             // Every connection that waits at a socket is accepted, even with more sockets than workers.
             let text = std::fs::read_to_string(weir.config_file()).expect("it is there");
             let (_, rest) = text.split_once('\n').expect("a line");
-            std::fs::write(weir.config_file(), format!("workers {}\n{rest}", [3, 1, 2][round % 3])).expect("written");
+            std::fs::write(weir.config_file(), format!("workers {}\n{rest}", [3, 1, 2][round % 3]))
+                .expect("written");
             let so_far = [&kept, &done].map(|count| count.load(Ordering::Relaxed));
             weir.upgrade();
             eventually("all go on", || {
@@ -201,7 +202,8 @@ fn streams_are_finished(io: Io) {
 fn tunnel(weir: &Weir) -> Client {
     let mut client = Client::connect(weir.address);
     client.ask_upgrade();
-    client.send(b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    client
+        .send(b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
     assert_eq!(client.reply().status, 101);
     client
 }
@@ -238,13 +240,17 @@ fn tunnels_have_a_time_of_their_own(io: Io) {
 /// whether a program has the other end of a connection: one that waits to be accepted has no inode (proc_net_tcp(5)).
 fn is_accepted(stream: &TcpStream) -> bool {
     let written = |address: std::io::Result<SocketAddr>| match address.expect("connected") {
-        SocketAddr::V4(address) => format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port()),
+        SocketAddr::V4(address) => {
+            format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+        }
         SocketAddr::V6(_) => panic!("an IPv4 address"),
     };
     let ends = [written(stream.peer_addr()), written(stream.local_addr())];
     let table = std::fs::read_to_string("/proc/net/tcp").expect("a table");
     let mut lines = table.lines().map(|line| line.split_ascii_whitespace().skip(1));
-    lines.any(|mut words| ends.iter().all(|end| words.next() == Some(end)) && words.nth(6) != Some("0"))
+    lines.any(|mut words| {
+        ends.iter().all(|end| words.next() == Some(end)) && words.nth(6) != Some("0")
+    })
 }
 
 fn handshakes_that_have_begun_are_finished(io: Io) {
@@ -252,7 +258,8 @@ fn handshakes_that_have_begun_are_finished(io: Io) {
     let scratch = Scratch::new();
     let files = certificate(&scratch, "ec", &["localhost"], 30);
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let rest = format!("listen \"{address}\" {{ tls {{ {} }} }}\n{}", files.row(), app(&server, 2, ""));
+    let rest =
+        format!("listen \"{address}\" {{ tls {{ {} }} }}\n{}", files.row(), app(&server, 2, ""));
     let weir = Weir::start(io, 2, &rest);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -279,7 +286,8 @@ fn handshakes_that_have_begun_are_finished(io: Io) {
     weir.upgrade();
     let mut tls = connection(&config(), "localhost");
     let mut both = rustls::Stream::new(&mut tls, &mut stream);
-    both.write_all(b"GET /victim?n=00000000 HTTP/1.1\r\nHost: a\r\n\r\n").expect("the old program goes on with it");
+    both.write_all(b"GET /victim?n=00000000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("the old program goes on with it");
     let mut answer = Vec::new();
     both.read_to_end(&mut answer).expect("a whole answer");
     let answer = String::from_utf8_lossy(&answer).to_ascii_lowercase();
@@ -329,7 +337,8 @@ impl Installed {
 
     fn install_weir(&self) {
         let _ = std::fs::remove_file(self.scratch.path("weir"));
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), self.scratch.path("weir")).expect("a link");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), self.scratch.path("weir"))
+            .expect("a link");
     }
 
     /// Installs a script that gets the words `run -c FILE`.
@@ -353,7 +362,8 @@ const LONG: u32 = 300;
 fn a_program_that_is_none_changes_nothing(io: Io) {
     let (server, installed) = (Server::start(Honest), Installed::new());
     let rest = app(&server, 2, "");
-    let weir = Weir::start_by(io, 2, &format!("upgrade timeout=\"{LONG}s\"\n{rest}"), installed.command());
+    let weir =
+        Weir::start_by(io, 2, &format!("upgrade timeout=\"{LONG}s\"\n{rest}"), installed.command());
     let (before, mut client) = (weir.pid(), Client::connect(weir.address));
     let programs = [
         ("exit 3", "ended before it was ready (exit status: 3)"),
@@ -386,7 +396,8 @@ fn who_is_not_ready_in_time_is_ended(io: Io) {
     let rest = app(&server, 2, "");
     let weir = Weir::start(io, 2, &rest);
     let (before, mut client) = (weir.pid(), Client::connect(weir.address));
-    let dead = format!("upstream \"dead\" {{ server \"127.0.0.1:{}\"; required #true; }}\n", free_port());
+    let dead =
+        format!("upstream \"dead\" {{ server \"127.0.0.1:{}\"; required #true; }}\n", free_port());
     // On a busy machine a new program may not even have reported why it is not ready: then it gets more time.
     for seconds in [1, 5, 25, 120] {
         give(&weir, seconds, &rest);
@@ -514,9 +525,16 @@ fn listeners_come_and_go_with_it(io: Io) {
     weir.rewrite(&with(second));
     weir.upgrade();
     assert!(!request(&mut client));
-    [weir.address, second].into_iter().for_each(|address| assert!(request(&mut Client::connect(address))));
-    eventually("nobody listens there", || TcpStream::connect_timeout(&first, Duration::from_millis(100)).is_err());
-    assert_eq!(status(&weir)["listeners"], serde_json::json!([weir.address.to_string(), second.to_string()]));
+    [weir.address, second]
+        .into_iter()
+        .for_each(|address| assert!(request(&mut Client::connect(address))));
+    eventually("nobody listens there", || {
+        TcpStream::connect_timeout(&first, Duration::from_millis(100)).is_err()
+    });
+    assert_eq!(
+        status(&weir)["listeners"],
+        serde_json::json!([weir.address.to_string(), second.to_string()])
+    );
     weir.stop();
     server.finish();
 }
@@ -581,7 +599,8 @@ fn the_service_manager_follows(io: Io) {
 fn with_sockets(sockets: &[&TcpListener]) -> Command {
     // dash knows no descriptors above 9.
     let mut shell = Command::new("bash");
-    let mut script = format!("export LISTEN_PID=$$ LISTEN_FDS={}; exec \"$0\" \"$@\"", sockets.len());
+    let mut script =
+        format!("export LISTEN_PID=$$ LISTEN_FDS={}; exec \"$0\" \"$@\"", sockets.len());
     for (at, socket) in sockets.iter().enumerate() {
         // They come above their final places.
         let high = rustix::io::fcntl_dupfd_cloexec(socket, 50).expect("a descriptor");
@@ -602,7 +621,9 @@ fn sockets_of_the_service_manager_survive(io: Io) {
     let weir = Weir::start_by(io, 2, &rest, with_sockets(&[&held, &strange]));
     let unused = format!("no `listen \"{}\"`: the socket", strange.local_addr().expect("bound"));
     eventually("it says so", || weir.said().contains(&unused));
-    [address, weir.address].into_iter().for_each(|address| assert!(request(&mut Client::connect(address))));
+    [address, weir.address]
+        .into_iter()
+        .for_each(|address| assert!(request(&mut Client::connect(address))));
     // The new program also knows that the socket remains open.
     weir.upgrade();
     (0..20).for_each(|_| assert!(request(&mut Client::connect(address))));

@@ -39,7 +39,9 @@ impl Behaviour for Echo {
             answered = length;
             match more {
                 0 => Ok(()),
-                more => link.write(format!("{more:x}\r\n{}\r\n", "e".repeat(more as usize)).as_bytes()),
+                more => {
+                    link.write(format!("{more:x}\r\n{}\r\n", "e".repeat(more as usize)).as_bytes())
+                }
             }
         };
         echo(link, request.body.length)?;
@@ -113,8 +115,9 @@ fn a_route_can_gather_bodies(io: Io) {
     let weir = Weir::start(io, 1, &config);
     let (mut client, id) = (Client::connect(weir.address), nonce());
     client.ask("POST", false);
-    let head =
-        format!("POST /g?n={id} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let head = format!(
+        "POST /g?n={id} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
     client.send(head.as_bytes());
     assert_eq!(client.interim(), [100], "weir wants it");
     client.send(&chunk(10));
@@ -126,7 +129,12 @@ fn a_route_can_gather_bodies(io: Io) {
     check_honest(&id, &client.reply()).unwrap();
     weir.stop();
     let log = server.finish();
-    let request = log.requests.iter().find(|(_, it)| it.method == "POST").map(|(_, it)| it).expect("a request");
+    let request = log
+        .requests
+        .iter()
+        .find(|(_, it)| it.method == "POST")
+        .map(|(_, it)| it)
+        .expect("a request");
     assert_eq!(request.fields.first("content-length"), Some("10"));
     assert!(!request.fields.has("expect") && log.events.is_empty());
 }
@@ -157,7 +165,9 @@ fn a16_a_server_declines_before_the_body_is_sent(io: Io) {
     for length in [1_000, 5_000_000] {
         let mut client = Client::connect(weir.address);
         client.ask("PUT", false);
-        let head = format!("PUT /o HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n");
+        let head = format!(
+            "PUT /o HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        );
         client.send(head.as_bytes());
         let reply = client.reply();
         assert_eq!((reply.status, &reply.interim[..], reply.closes), (401, &[][..], true));
@@ -243,7 +253,8 @@ fn an_answer_outlasts_the_patience_with_idle_clients(io: Io) {
             })
         })
         .collect();
-    let lengths: Vec<_> = readers.into_iter().map(|reader| reader.join().expect("a reader")).collect();
+    let lengths: Vec<_> =
+        readers.into_iter().map(|reader| reader.join().expect("a reader")).collect();
     is_over.store(true, Ordering::SeqCst);
     starving.join().expect("a thread");
     assert_eq!(lengths, [Some(LENGTH as u64); 8]);

@@ -12,7 +12,9 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::kit::tls::{certificate, config, handshake};
-use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, on_both_drivers, request, status};
+use crate::kit::{
+    Client, Honest, Io, Scratch, Server, Weir, app, eventually, on_both_drivers, request, status,
+};
 use socket2::{Domain, Socket, Type};
 
 on_both_drivers!(
@@ -36,7 +38,12 @@ const NONE: &str = "0000000000000000";
 
 /// Whether this is root with mount namespaces. If not, it says so.
 fn can_be_tested() -> bool {
-    let able = || Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
+    let able = || {
+        Command::new("unshare")
+            .args(["--mount", "true"])
+            .status()
+            .is_ok_and(|status| status.success())
+    };
     let is_able = rustix::process::geteuid().is_root() && able();
     if !is_able {
         eprintln!("not tested: this needs root and mount namespaces");
@@ -75,19 +82,22 @@ fn low_port() -> SocketAddr {
     };
     let first = (std::process::id() % 300) as u16;
     let next = || 300 + (first + GIVEN.fetch_add(1, Ordering::Relaxed)) % 724;
-    let port = std::iter::repeat_with(next).take(724).find(can_be_bound).expect("one of them is free");
+    let port =
+        std::iter::repeat_with(next).take(724).find(can_be_bound).expect("one of them is free");
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 /// Returns each thread with the lines of its status that identify the user.
 fn threads(pid: u32) -> Vec<(String, String)> {
-    const LINES: [&str; 8] = ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapAmb:", "NoNewPrivs:"];
+    const LINES: [&str; 8] =
+        ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapAmb:", "NoNewPrivs:"];
     let all = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
     // A thread that ends meanwhile does not count.
     let texts = all.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
     let of = |text: String| {
         let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");
+            let line =
+                text.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");
             line.split_whitespace().collect::<Vec<_>>().join(" ")
         };
         (value("Name:"), LINES.map(value).join("|"))
@@ -183,7 +193,10 @@ fn ports_below_1024_need_the_right_or_a_restart(io: Io) {
     // The user of weir cannot change.
     weir.rewrite(&app(&server, 1, ""));
     let said = refused(&weir.ask(&["reload"]), 78);
-    assert!(said.starts_with("weir: `user` needs a restart: weir changes its user at the start\n"), "{said}");
+    assert!(
+        said.starts_with("weir: `user` needs a restart: weir changes its user at the start\n"),
+        "{said}"
+    );
     weir.stop();
     server.finish();
 }
@@ -244,7 +257,10 @@ fn unix_sockets_are_the_users(io: Io) {
     let socket = scratch.path("s");
     chown(scratch.path(""), Some(WEIR), Some(OF_WEIR)).expect("this is root");
     let rest = |rights: &str| {
-        format!("user \"weir\"\nlisten \"unix:{}\"{rights}\nroute {{ respond 200 \"hello\"; }}\n", socket.display())
+        format!(
+            "user \"weir\"\nlisten \"unix:{}\"{rights}\nroute {{ respond 200 \"hello\"; }}\n",
+            socket.display()
+        )
     };
     let Some(weir) = start(io, &rest("")) else { return };
     let is = |uid: u32, gid: u32, mode: u32| {
@@ -253,7 +269,8 @@ fn unix_sockets_are_the_users(io: Io) {
     };
     is(WEIR, OF_WEIR, 0o660);
     // It is in that group, and may take it back.
-    for (rights, gid, mode) in [(" mode=\"0666\" group=\"tls\"", TLS, 0o666), ("", OF_WEIR, 0o660)] {
+    for (rights, gid, mode) in [(" mode=\"0666\" group=\"tls\"", TLS, 0o666), ("", OF_WEIR, 0o660)]
+    {
         weir.rewrite(&rest(rights));
         assert_eq!(weir.answer(&["reload"]), "");
         is(WEIR, gid, mode);
@@ -272,7 +289,11 @@ fn what_root_alone_can_read_is_told(io: Io) {
     let files = certificate(&scratch, "ec", &["a.test"], 90);
     fs::set_permissions(&files.key, fs::Permissions::from_mode(0o600)).expect("this is root");
     let sealed = SocketAddr::from(([127, 0, 0, 1], crate::kit::free_port()));
-    let rest = format!("user \"weir\"\nlisten \"{sealed}\" {{ tls {{ {} }} }}\n{}", files.row(), app(&server, 1, ""));
+    let rest = format!(
+        "user \"weir\"\nlisten \"{sealed}\" {{ tls {{ {} }} }}\n{}",
+        files.row(),
+        app(&server, 1, "")
+    );
     let Some(weir) = start(io, &rest) else { return };
     handshake(sealed, &config(), "a.test").expect("its key was read");
     let key = files.key.display();
@@ -325,7 +346,11 @@ fn logs_are_the_users(io: Io) {
     fs::set_permissions(&log, fs::Permissions::from_mode(0o600)).expect("this is root");
     chown(&log, Some(0), Some(0)).expect("this is root");
     let file = scratch.write("weir.kdl", format!("listen \"127.0.0.1:0\"\nuser \"65534\" group=\"65534\"\naccess-log \"{}\"\nroute {{ respond 200 \"hello\"; }}\nadmin \"off\"\n", log.display()).as_bytes());
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(["run", "-c"]).arg(&file).output().expect("it starts");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["run", "-c"])
+        .arg(&file)
+        .output()
+        .expect("it starts");
     let said = refused(&output, 1);
     assert!(said.ends_with(&format!("weir: can't open the access log: {}: Permission denied (os error 13)\n  help: weir opens it as user `65534`: chown 65534 {}\n", log.display(), log.display())), "{said}");
     assert_eq!(fs::metadata(&log).expect("it is there").uid(), 0);
@@ -347,7 +372,11 @@ fn only_root_becomes_somebody_else() {
     };
     for verb in ["check", "run"] {
         let said = refused(&check(verb), 78);
-        let uid = if rustix::process::geteuid().is_root() { 1234 } else { rustix::process::geteuid().as_raw() };
+        let uid = if rustix::process::geteuid().is_root() {
+            1234
+        } else {
+            rustix::process::geteuid().as_raw()
+        };
         for part in [
             &*format!("only root can become `root`, but weir runs as user {uid}"),
             "weir.kdl:1:6",
@@ -356,17 +385,19 @@ fn only_root_becomes_somebody_else() {
             assert!(said.contains(part), "{said}");
         }
     }
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["check", "-c"])
-            .arg(scratch.write(
-                "weir.kdl",
-                b"user \"weirdly-unknown\"\nlisten \"127.0.0.1:0\"\nroute { respond 200 \"hello\"; }\n",
-            ))
-            .output()
-            .expect("it starts");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["check", "-c"])
+        .arg(scratch.write(
+            "weir.kdl",
+            b"user \"weirdly-unknown\"\nlisten \"127.0.0.1:0\"\nroute { respond 200 \"hello\"; }\n",
+        ))
+        .output()
+        .expect("it starts");
     let said = refused(&output, 78);
-    assert!(said.contains("no user `weirdly-unknown` in /etc/passwd") && said.contains("help: "), "{said}");
+    assert!(
+        said.contains("no user `weirdly-unknown` in /etc/passwd") && said.contains("help: "),
+        "{said}"
+    );
 }
 
 #[test]

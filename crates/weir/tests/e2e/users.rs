@@ -8,10 +8,16 @@ use std::path::Path;
 
 use crate::kit::http2::Http2Client;
 use crate::kit::{
-    Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, passwd, pattern, run,
+    Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers,
+    passwd, pattern, run,
 };
 
-on_both_drivers!(users_of_a_route, curl_knows_what_is_asked, users_come_and_go, a_bad_file_of_users);
+on_both_drivers!(
+    users_of_a_route,
+    curl_knows_what_is_asked,
+    users_come_and_go,
+    a_bad_file_of_users
+);
 
 const ANN: &str = "Basic YW5uOmEgc2VjcmV0"; // ann:a secret
 const WRONG: &str = "Basic YW5uOndyb25n"; // ann:wrong
@@ -21,13 +27,16 @@ const BOB: &str = "Basic Ym9iOnB3"; // bob:pw
 fn guarded(server: &Server, users: &Path, more: &str) -> String {
     let users = users.display();
     let set = "request { set \"X-User\" \"$remote_user\"; }";
-    let route = format!("route path=\"/in\" users=\"{users}\" realm=\"inside\" {{ {set}\n proxy \"app\"; }}\n{more}");
+    let route = format!(
+        "route path=\"/in\" users=\"{users}\" realm=\"inside\" {{ {set}\n proxy \"app\"; }}\n{more}"
+    );
     app(server, 8, "") + &route
 }
 
 /// Returns the status that a client gets with this value in Authorization.
 fn ask(client: &mut Client, target: &str, shown: &str) -> u16 {
-    let fields = if shown.is_empty() { String::new() } else { format!("Authorization: {shown}\r\n") };
+    let fields =
+        if shown.is_empty() { String::new() } else { format!("Authorization: {shown}\r\n") };
     client.request("GET", target, &fields, b"");
     client.reply().status
 }
@@ -44,14 +53,19 @@ fn users_of_a_route(io: Io) {
     let weir = Weir::start(io, 2, &guarded(&server, &users, &more));
     let (mut old, mut new) = (Client::connect(weir.address), Http2Client::connect(h2c, &[]));
     // All at once: the responses come in order, whatever has to be verified for each.
-    for (target, fields) in [("/open", ""), ("/in", ""), ("/in", WRONG), ("/in/a", ANN), ("/open", ANN), ("/in/b", ANN)]
+    for (target, fields) in
+        [("/open", ""), ("/in", ""), ("/in", WRONG), ("/in/a", ANN), ("/open", ANN), ("/in/b", ANN)]
     {
-        let fields = if fields.is_empty() { String::new() } else { format!("Authorization: {fields}\r\n") };
+        let fields =
+            if fields.is_empty() { String::new() } else { format!("Authorization: {fields}\r\n") };
         old.request("GET", &format!("{target}?n={}", nonce()), &fields, b"");
     }
     let replies = [0; 6].map(|_| old.reply());
     assert_eq!(replies.each_ref().map(|reply| reply.status), [200, 401, 401, 200, 200, 200]);
-    assert_eq!(replies[1].fields.all("www-authenticate"), ["Basic realm=\"inside\", charset=\"UTF-8\""]);
+    assert_eq!(
+        replies[1].fields.all("www-authenticate"),
+        ["Basic realm=\"inside\", charset=\"UTF-8\""]
+    );
     // Uploads, small and large. A client that expects 100 gets none before its user is verified.
     let large = pattern(1_000_000);
     let expect = "Expect: 100-continue\r\n";
@@ -67,11 +81,14 @@ fn users_of_a_route(io: Io) {
     }
     let mut stranger = Client::connect(weir.address);
     stranger.ask("POST", false);
-    let head = format!("POST /in HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n{expect}Authorization: {WRONG}\r\n\r\n");
+    let head = format!(
+        "POST /in HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n{expect}Authorization: {WRONG}\r\n\r\n"
+    );
     stranger.send(head.as_bytes());
     assert_eq!(stranger.reply().status, 401);
     for (shown, status) in [("", 401), (WRONG, 401), (ANN, 200), (ANN, 200)] {
-        let fields: &[(&str, &str)] = if shown.is_empty() { &[] } else { &[("authorization", shown)] };
+        let fields: &[(&str, &str)] =
+            if shown.is_empty() { &[] } else { &[("authorization", shown)] };
         let (request, stream) = new.request("GET", &format!("/in/c?n={}", nonce()), fields, false);
         new.send(&request);
         let answer = new.answer(stream);
@@ -89,7 +106,11 @@ fn users_of_a_route(io: Io) {
     let count = |line: &str| written.lines().filter(|other| *other == line).count();
     assert_eq!(count("ann GET 200 -") + count("ann POST 200 -"), 7, "{written}");
     assert_eq!(count("- GET 401 authorization-missing"), 2, "{written}");
-    assert_eq!(count("- GET 401 authorization-wrong") + count("- POST 401 authorization-wrong"), 4, "{written}");
+    assert_eq!(
+        count("- GET 401 authorization-wrong") + count("- POST 401 authorization-wrong"),
+        4,
+        "{written}"
+    );
 }
 
 /// A real client: it waits for the challenge, and then shows the credentials that it was given.
@@ -157,7 +178,9 @@ fn a_bad_file_of_users(io: Io) {
     assert_eq!(reload.status.code(), Some(78));
     assert!(String::from_utf8_lossy(&reload.stderr).contains(&told));
     assert_eq!(ask(&mut client, &target(), ANN), 200);
-    eventually("it is said in the log, too", || weir.said().contains("previous users remain in force"));
+    eventually("it is said in the log, too", || {
+        weir.said().contains("previous users remain in force")
+    });
     weir.stop();
     server.finish();
 }

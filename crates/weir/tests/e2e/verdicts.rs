@@ -13,7 +13,10 @@ use weir_check::upstreams::check_honest;
 
 use crate::kit::{Client, Io, Link, Scratch, Server, Weir, eventually, on_both_drivers, status};
 
-on_both_drivers!(a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared, what_is_found_is_kept,);
+on_both_drivers!(
+    a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared,
+    what_is_found_is_kept,
+);
 
 /// The target of clients' requests and of rehearsals.
 const PAGE: &str = "/page?n=verdict0";
@@ -51,7 +54,10 @@ fn ask_until(weir: &Weir, times: usize, is_over: impl Fn() -> bool + Sync) {
 
 fn rehearsals(server: &Server) -> usize {
     let log = server.log();
-    log.requests.iter().filter(|(_, request)| request.fields.first("user-agent") == Some("weir-rehearsal")).count()
+    log.requests
+        .iter()
+        .filter(|(_, request)| request.fields.first("user-agent") == Some("weir-rehearsal"))
+        .count()
 }
 
 fn a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared(io: Io) {
@@ -99,7 +105,11 @@ fn a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared(io:
     weir.stop();
     assert_eq!(fs::read_to_string(&state).expect("it is there"), "", "cleared for good");
     let log = server.finish();
-    assert!(log.depths.iter().all(|depth| *depth <= 3), "only rehearsals are several: {:?}", log.depths);
+    assert!(
+        log.depths.iter().all(|depth| *depth <= 3),
+        "only rehearsals are several: {:?}",
+        log.depths
+    );
 }
 
 fn what_is_found_is_kept(io: Io) {
@@ -119,7 +129,9 @@ fn what_is_found_is_kept(io: Io) {
     client.get("/twice?n=verdict0");
     check_honest("verdict0", &client.reply()).expect("an answer");
     eventually("it is found", || trust(&weir) == "surplus");
-    eventually("it is kept", || fs::read_to_string(&state).is_ok_and(|text| text.contains("\"verdict\":\"surplus\"")));
+    eventually("it is kept", || {
+        fs::read_to_string(&state).is_ok_and(|text| text.contains("\"verdict\":\"surplus\""))
+    });
     weir.stop();
     let weir = Weir::start(io, 2, &config);
     let said = "is not pipelined: it sent a surplus response before weir was restarted";

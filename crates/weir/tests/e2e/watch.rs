@@ -35,18 +35,26 @@ struct Watch {
 
 impl Watch {
     fn start(mut command: Command) -> Watch {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a terminal");
         grantpt(&master).expect("ours");
         unlockpt(&master).expect("ours");
         let name = ptsname(&master, Vec::new()).expect("a name").into_string().expect("text");
         let terminal = File::options().read(true).write(true).open(name).expect("its other end");
-        let size = Winsize { ws_row: ROWS as u16, ws_col: COLUMNS as u16, ws_xpixel: 0, ws_ypixel: 0 };
+        let size =
+            Winsize { ws_row: ROWS as u16, ws_col: COLUMNS as u16, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&terminal, size).expect("a size");
         let end = || terminal.try_clone().expect("a descriptor");
-        command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm").env_remove("NO_COLOR");
+        command
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR");
         let child = command.spawn().expect("weir starts");
         let written = Arc::new(Mutex::new(String::new()));
-        let (mut reader, all) = (File::from(master.try_clone().expect("a descriptor")), Arc::clone(&written));
+        let (mut reader, all) =
+            (File::from(master.try_clone().expect("a descriptor")), Arc::clone(&written));
         let leaves = Arc::new(AtomicBool::new(false));
         let is_told = Arc::clone(&leaves);
         // Ends with the terminal.
@@ -83,7 +91,8 @@ impl Watch {
             let mut plain = String::new();
             for (at, part) in line.split('\x1b').enumerate() {
                 // Behind an escape are its parameters and the letter that ends them.
-                let text = part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, text)| text);
+                let text =
+                    part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, text)| text);
                 plain += if at == 0 { part } else { text };
             }
             plain
@@ -96,7 +105,10 @@ impl Watch {
     fn wait(&self, what: &str, check: impl Fn(&[String]) -> bool) {
         eventually(what, || check(&self.frame()));
         let frame = self.frame();
-        assert!(frame.len() == ROWS && frame.iter().all(|line| line.chars().count() <= COLUMNS), "{frame:#?}");
+        assert!(
+            frame.len() == ROWS && frame.iter().all(|line| line.chars().count() <= COLUMNS),
+            "{frame:#?}"
+        );
     }
 
     fn press(&self, keys: &str) {
@@ -130,7 +142,9 @@ impl Drop for Watch {
 
 fn a_screen_is_kept_over_a_restart(io: Io) {
     let server = Server::start(Honest);
-    let others: String = (0..30).map(|_| format!("server \"127.0.0.1:{}\" connections-min=0\n", free_port())).collect();
+    let others: String = (0..30)
+        .map(|_| format!("server \"127.0.0.1:{}\" connections-min=0\n", free_port()))
+        .collect();
     let dead = free_port();
     let late = format!(
         "upstream \"late\" {{ {others} server \"127.0.0.1:{dead}\" }}\nroute path=\"/late\" {{ proxy \"late\" }}\n"
@@ -142,7 +156,9 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
     let has = |text: String| move |frame: &[String]| frame.iter().any(|line| line.contains(&text));
     let is_first = |frame: &[String]| {
         let heading = frame.iter().position(|line| line.starts_with("UPSTREAM"));
-        heading.is_some_and(|at| frame[at + 1].contains(&format!(":{dead}")) && frame[at + 1].contains(" down "))
+        heading.is_some_and(|at| {
+            frame[at + 1].contains(&format!(":{dead}")) && frame[at + 1].contains(" down ")
+        })
     };
     watch.wait("the sick server is the first of 32", is_first);
     watch.wait("its reason is below it", has("down: connect-failed".to_owned()));
@@ -157,7 +173,9 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
 
     weir.signal("TERM");
     assert_eq!(weir.wait().code(), Some(0));
-    watch.wait("it says that weir is away", |frame| frame[0].starts_with("no running weir found; this is "));
+    watch.wait("it says that weir is away", |frame| {
+        frame[0].starts_with("no running weir found; this is ")
+    });
     let mut again = Command::new(env!("CARGO_BIN_EXE_weir"));
     again.args(["run", "-c"]).arg(weir.config_file()).env("WEIR_ADMIN", weir.admin());
     let second = Watch::start(again);
@@ -167,7 +185,9 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
     let before = tcgetattr(&second.terminal).expect("a terminal");
     watch.press("q");
     assert!(watch.end().success());
-    eventually("the screen of before is shown again", || watch.written().trim_end().ends_with("\x1b[?25h\x1b[?1049l"));
+    eventually("the screen of before is shown again", || {
+        watch.written().trim_end().ends_with("\x1b[?25h\x1b[?1049l")
+    });
     // As on an untouched terminal.
     let after = tcgetattr(&watch.terminal).expect("a terminal");
     assert_eq!(
@@ -196,9 +216,11 @@ fn it_ends_with_its_terminal(io: Io) {
 #[test]
 fn check_says_ok_on_a_terminal() {
     let scratch = Scratch::new();
-    let good = "listen \"127.0.0.1:0\"\nupstream app { server \"127.0.0.1:9\" }\nroute { proxy app }\n";
+    let good =
+        "listen \"127.0.0.1:0\"\nupstream app { server \"127.0.0.1:9\" }\nroute { proxy app }\n";
     let file = scratch.write("weir.kdl", good.as_bytes());
-    let marked = scratch.write("marked.kdl", b"listen \"127.0.0.1:8080\" mark=7\nroute { respond 204; }\n");
+    let marked =
+        scratch.write("marked.kdl", b"listen \"127.0.0.1:8080\" mark=7\nroute { respond 204; }\n");
     let needs = "needs CAP_NET_RAW: `transparent`, `source \"client\"`, `mark` or `device`";
     for (file, more, expected) in [
         (&file, &[] as &[&str], format!("{}: ok\r\n", file.display())),
@@ -209,7 +231,12 @@ fn check_says_ok_on_a_terminal() {
         command.arg("check").arg(file).args(more).env_remove("WEIR_CONFIG");
         let mut check = Watch::start(command);
         assert!(check.end().success());
-        eventually("it is told", || !check.written().is_empty() && check.written().len() >= expected.len());
-        assert!(check.written() == expected || !more.is_empty() && check.written().starts_with("{\"count\":0"));
+        eventually("it is told", || {
+            !check.written().is_empty() && check.written().len() >= expected.len()
+        });
+        assert!(
+            check.written() == expected
+                || !more.is_empty() && check.written().starts_with("{\"count\":0")
+        );
     }
 }

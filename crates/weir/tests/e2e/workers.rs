@@ -13,8 +13,8 @@ use serde_json::Value;
 use weir_check::Request;
 
 use crate::kit::{
-    Client, Gone, Honest, Io, Link, Server, Weir, app, bounded, eventually, free_port, nonce, on_both_drivers, request,
-    status,
+    Client, Gone, Honest, Io, Link, Server, Weir, app, bounded, eventually, free_port, nonce,
+    on_both_drivers, request, status,
 };
 
 on_both_drivers!(workers_tell_how_late_they_are, they_are_bound_as_configured);
@@ -23,7 +23,12 @@ on_both_drivers!(workers_tell_how_late_they_are, they_are_bound_as_configured);
 const REQUESTS: usize = 130;
 
 fn sum(status: &Value, name: &str) -> u64 {
-    status["workers"].as_array().expect("workers").iter().map(|worker| worker[name].as_u64().expect(name)).sum()
+    status["workers"]
+        .as_array()
+        .expect("workers")
+        .iter()
+        .map(|worker| worker[name].as_u64().expect(name))
+        .sum()
 }
 
 /// Responds, but holds requests for `/held` until told to go on.
@@ -41,14 +46,22 @@ fn workers_tell_how_late_they_are(io: Io) {
     let (tell, told) = channel();
     let server = Server::start(holding(told));
     let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let weir = Weir::start(io, 2, &format!("metrics \"{metrics}\"\n{}", app(&server, 8, "pipeline \"off\"")));
+    let weir = Weir::start(
+        io,
+        2,
+        &format!("metrics \"{metrics}\"\n{}", app(&server, 8, "pipeline \"off\"")),
+    );
     weir.answer(&["status", "--wait"]);
     // The kernel chooses the worker of each.
     let mut clients = Vec::new();
     eventually("both workers have a client", || {
         clients.push(Client::connect(weir.address));
         let status = status(&weir);
-        status["workers"].as_array().expect("workers").iter().all(|worker| worker["clients"].as_u64() > Some(0))
+        status["workers"]
+            .as_array()
+            .expect("workers")
+            .iter()
+            .all(|worker| worker["clients"].as_u64() > Some(0))
     });
     for client in &mut clients {
         (0..REQUESTS).for_each(|_| request(client));
@@ -57,11 +70,24 @@ fn workers_tell_how_late_they_are(io: Io) {
     assert_eq!(sum(&seen, "clients"), clients.len() as u64);
     for worker in seen["workers"].as_array().expect("workers") {
         let (turn, wait) = (&worker["turn"], &worker["kernel_wait"]);
-        assert!(turn["count"].as_u64() > Some(REQUESTS as u64 / 2) && turn["p99_us"].is_u64(), "{worker}");
-        assert!(wait["count"].as_u64() >= Some(REQUESTS as u64 / 64) && wait["p50_us"].is_u64(), "{worker}");
-        assert!(worker["starved_permille"].as_u64() <= Some(1000) && worker["starved_permille"].is_u64(), "{worker}");
+        assert!(
+            turn["count"].as_u64() > Some(REQUESTS as u64 / 2) && turn["p99_us"].is_u64(),
+            "{worker}"
+        );
+        assert!(
+            wait["count"].as_u64() >= Some(REQUESTS as u64 / 64) && wait["p50_us"].is_u64(),
+            "{worker}"
+        );
+        assert!(
+            worker["starved_permille"].as_u64() <= Some(1000)
+                && worker["starved_permille"].is_u64(),
+            "{worker}"
+        );
         // On a busy machine it may have had to leave its core.
-        assert!(["pinned", "let go"].contains(&worker["pinning"].as_str().expect("a word")), "{worker}");
+        assert!(
+            ["pinned", "let go"].contains(&worker["pinning"].as_str().expect("a word")),
+            "{worker}"
+        );
     }
     clients[0].get(&format!("/held?n={}", nonce()));
     eventually("it is open", || sum(&status(&weir), "open_requests") == 1);
@@ -74,7 +100,8 @@ fn workers_tell_how_late_they_are(io: Io) {
     assert!(first.starts_with(&["WORKER", "0"]), "{table}");
     let mut scraped = TcpStream::connect(metrics).expect("it accepts");
     bounded(&scraped);
-    write!(scraped, "GET /metrics HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n").expect("it reads");
+    write!(scraped, "GET /metrics HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n")
+        .expect("it reads");
     let mut body = String::new();
     scraped.read_to_string(&mut body).expect("text");
     for name in [
@@ -100,19 +127,30 @@ fn they_are_bound_as_configured(io: Io) {
         let weir = Weir::start(io, 2, &format!("pinning \"{pinning}\"\n{}", app(&server, 2, "")));
         let status = status(&weir);
         let workers = status["workers"].as_array().expect("workers");
-        assert!(workers.len() == 2 && workers.iter().all(|worker| worker["pinning"] == word), "{status}");
+        assert!(
+            workers.len() == 2 && workers.iter().all(|worker| worker["pinning"] == word),
+            "{status}"
+        );
         let task = format!("/proc/{}/task", weir.pid());
         let allowed = |task: std::io::Result<std::fs::DirEntry>| {
-            let text = std::fs::read_to_string(task.expect("a thread").path().join("status")).ok()?;
-            let field = |name: &str| Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
+            let text =
+                std::fs::read_to_string(task.expect("a thread").path().join("status")).ok()?;
+            let field = |name: &str| {
+                Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+            };
             let is_worker = ["weir-0", "weir-1"].contains(&field("Name:")?.as_str());
             if is_worker { field("Cpus_allowed_list:") } else { None }
         };
-        let lists: Vec<String> = std::fs::read_dir(task).expect("a process").filter_map(allowed).collect();
+        let lists: Vec<String> =
+            std::fs::read_dir(task).expect("a process").filter_map(allowed).collect();
         let is_one = |list: &&String| list.parse::<u32>().is_ok();
         let of_all = weir_io::available_cores().len();
         let pinned = if pinning == "hard" || of_all == 1 { 2 } else { 0 };
-        assert_eq!((lists.len(), lists.iter().filter(is_one).count()), (2, pinned), "{pinning}: {lists:?}");
+        assert_eq!(
+            (lists.len(), lists.iter().filter(is_one).count()),
+            (2, pinned),
+            "{pinning}: {lists:?}"
+        );
         weir.stop();
     }
     server.finish();

@@ -37,8 +37,14 @@ impl Group {
     /// Returns a shell of the group that runs this script. With -v it writes each line to standard
     /// error before it runs that line.
     pub(crate) fn shell(&self, script: &std::path::Path) -> Command {
-        let held = self.held.as_ref().expect("it is there until the end").try_clone().expect("a descriptor");
-        let leader = i32::try_from(self.leader.id()).expect("numbers of processes are positive i32");
+        let held = self
+            .held
+            .as_ref()
+            .expect("it is there until the end")
+            .try_clone()
+            .expect("a descriptor");
+        let leader =
+            i32::try_from(self.leader.id()).expect("numbers of processes are positive i32");
         let mut command = Command::new("sh");
         command.args(["-c", SHELL]).arg(script).stdin(held).process_group(leader);
         command
@@ -50,7 +56,10 @@ impl Group {
         let mut pipe = self.ended.take().expect("nothing else takes it");
         let (sender, ended) = mpsc::channel();
         std::thread::spawn(move || sender.send(pipe.read_to_end(&mut Vec::new())));
-        ended.recv_timeout(DEADLINE).expect("a program has left the process group of its page").expect("a pipe");
+        ended
+            .recv_timeout(DEADLINE)
+            .expect("a program has left the process group of its page")
+            .expect("a pipe");
     }
 
     fn kill(&mut self) {

@@ -42,9 +42,12 @@ fn root() -> PathBuf {
 /// Paths of all pages from the top of the repository, sorted.
 fn paths() -> Vec<String> {
     let folder = fs::read_dir(root().join("docs/howto")).expect("docs/howto exists");
-    let names = folder.map(|entry| entry.expect("a readable folder").file_name().to_string_lossy().into_owned());
-    let mut found: Vec<String> =
-        names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/howto/{name}")).collect();
+    let names = folder
+        .map(|entry| entry.expect("a readable folder").file_name().to_string_lossy().into_owned());
+    let mut found: Vec<String> = names
+        .filter(|name| name.ends_with(".md"))
+        .map(|name| format!("docs/howto/{name}"))
+        .collect();
     found.sort();
     found
 }
@@ -92,7 +95,11 @@ fn pages_are_short_and_listed() {
     for path in &paths {
         let lines = read(path).lines().count();
         if !LINES.contains(&lines) {
-            errors.push(format!("{path} has {lines} lines, not {} to {}", LINES.start(), LINES.end()));
+            errors.push(format!(
+                "{path} has {lines} lines, not {} to {}",
+                LINES.start(),
+                LINES.end()
+            ));
         }
         let link = path.trim_start_matches("docs/");
         if !index.contains(&format!("({link})")) {
@@ -126,8 +133,16 @@ fn a_right_page_has_no_errors() {
 #[test]
 fn a_failing_command_is_found() {
     let error = error_of("# Try\n```sh\necho before\necho reason >&2; (exit 7)\necho after\n```\n");
-    assert!(error.starts_with("docs/howto/try.md:4: `echo reason >&2; (exit 7)` ends with exit status: 7"), "{error}");
-    assert!(error.contains("before") && error.contains("\nreason\n") && !error.contains("after"), "{error}");
+    assert!(
+        error.starts_with(
+            "docs/howto/try.md:4: `echo reason >&2; (exit 7)` ends with exit status: 7"
+        ),
+        "{error}"
+    );
+    assert!(
+        error.contains("before") && error.contains("\nreason\n") && !error.contains("after"),
+        "{error}"
+    );
     let error = error_of("```sh\necho $NOT_SET\n```\n");
     assert!(error.starts_with("docs/howto/try.md:2: ") && error.contains("NOT_SET"), "{error}");
     let error = error_of("```sh\ntrue\n```\n```sh no-run\nif then\n```\n");
@@ -140,13 +155,19 @@ fn a_wrong_output_is_found() {
     assert!(error.starts_with("docs/howto/try.md:6: `echo one` prints something else"), "{error}");
     assert!(error.contains("two") && error.contains("one"), "{error}");
     let error = error_of("```sh\ntrue\n```\n```ini a\n```\n```text\nok\n```\n");
-    assert!(error.starts_with("docs/howto/try.md:7: this text is the output of no command"), "{error}");
+    assert!(
+        error.starts_with("docs/howto/try.md:7: this text is the output of no command"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_wrong_configuration_is_found() {
     let error = error_of("```kdl a.kdl\nlisten \"127.0.0.1:8080\"\nroute { respnd 204; }\n```\n");
-    assert!(error.starts_with("docs/howto/try.md:2: `weir check a.kdl` ends with exit status: 78"), "{error}");
+    assert!(
+        error.starts_with("docs/howto/try.md:2: `weir check a.kdl` ends with exit status: 78"),
+        "{error}"
+    );
     assert!(error.contains("respnd"), "{error}");
     let error = error_of("```sh\ntrue\n```\n```kdl\nlisten \"127.0.0.1:8080\"\n```\n");
     assert!(error.starts_with("docs/howto/try.md:5: this configuration has no name"), "{error}");

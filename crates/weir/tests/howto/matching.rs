@@ -35,9 +35,14 @@ fn dots_stand_for_anything() {
     ] {
         assert!(is_shown(shown, printed), "{shown:?} {printed:?}");
     }
-    for (shown, printed) in
-        [("a", "a\nb"), ("a…", "ba"), ("…a", "ab"), ("a…b…a", "aba b"), ("a…a", "a"), ("a\nb", "ab")]
-    {
+    for (shown, printed) in [
+        ("a", "a\nb"),
+        ("a…", "ba"),
+        ("…a", "ab"),
+        ("a…b…a", "aba b"),
+        ("a…a", "a"),
+        ("a\nb", "ab"),
+    ] {
         assert!(!is_shown(shown, printed), "{shown:?} {printed:?}");
     }
 }

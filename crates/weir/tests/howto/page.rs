@@ -59,7 +59,11 @@ impl Page {
                 block.text.push('\n');
             }
             if !is_closed {
-                block = Block { line: at + 1, kind: Kind::Wrong("this block has no end"), text: String::new() };
+                block = Block {
+                    line: at + 1,
+                    kind: Kind::Wrong("this block has no end"),
+                    text: String::new(),
+                };
             }
             blocks.push(block);
         }
@@ -102,8 +106,7 @@ fn with_free_ports(line: &str, ports: &mut BTreeMap<String, u16>) -> String {
 
 #[test]
 fn blocks_and_their_lines_are_read() {
-    let text =
-        "a\n```kdl a.kdl\nb\n```\n```sh\nc\nd\n```\n```sh no-run\n```\n```text\ne\n```\n```ini f\n```\n```yaml\n```\n";
+    let text = "a\n```kdl a.kdl\nb\n```\n```sh\nc\nd\n```\n```sh no-run\n```\n```text\ne\n```\n```ini f\n```\n```yaml\n```\n";
     let page = Page::of("p", text);
     let found: Vec<(usize, &Kind, &str)> =
         page.blocks.iter().map(|block| (block.line, &block.kind, block.text.as_str())).collect();
@@ -122,8 +125,12 @@ fn blocks_and_their_lines_are_read() {
 #[test]
 fn each_port_has_one_that_is_free() {
     let mut ports = BTreeMap::new();
-    let line = with_free_ports("a 127.0.0.1:1 127.0.0.1:2/ 127.0.0.1: 127.0.0.1:1 10.0.0.1:1", &mut ports);
+    let line =
+        with_free_ports("a 127.0.0.1:1 127.0.0.1:2/ 127.0.0.1: 127.0.0.1:1 10.0.0.1:1", &mut ports);
     let (one, two) = (ports["1"], ports["2"]);
     assert_ne!(one, two);
-    assert_eq!(line, format!("a 127.0.0.1:{one} 127.0.0.1:{two}/ 127.0.0.1: 127.0.0.1:{one} 10.0.0.1:1"));
+    assert_eq!(
+        line,
+        format!("a 127.0.0.1:{one} 127.0.0.1:{two}/ 127.0.0.1: 127.0.0.1:{one} 10.0.0.1:1")
+    );
 }

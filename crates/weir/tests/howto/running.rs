@@ -83,7 +83,8 @@ impl Place {
     fn new() -> Place {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         // Short, for it is part of the path of a unix socket.
-        let name = format!("weir-howto-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("weir-howto-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let programs = std::env::temp_dir().join(name);
         let folder = programs.join("page");
         fs::create_dir_all(&folder).expect("a temporary folder");
@@ -107,13 +108,16 @@ impl Place {
             Kind::Parse => self.parse(block),
             Kind::Output => compare(block, &before),
             Kind::Shown => Ok(()),
-            Kind::Wrong(why) => Err(Wrong { line: block.line, text: (*why).to_owned(), is_final: false }),
+            Kind::Wrong(why) => {
+                Err(Wrong { line: block.line, text: (*why).to_owned(), is_final: false })
+            }
         }
     }
 
     fn write(&self, file: &str, text: &str) {
         let path = self.folder.join(file);
-        fs::create_dir_all(path.parent().expect("it is in the folder")).expect("a folder can be made");
+        fs::create_dir_all(path.parent().expect("it is in the folder"))
+            .expect("a folder can be made");
         fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
@@ -152,7 +156,9 @@ impl Place {
         let mut command = self.group.shell(&script);
         command.current_dir(&self.folder);
         // Files and no pipes: programs in the background write to them for as long as they live.
-        command.stdout(File::create(&stdout).expect("a file")).stderr(File::create(&stderr).expect("a file"));
+        command
+            .stdout(File::create(&stdout).expect("a file"))
+            .stderr(File::create(&stderr).expect("a file"));
         self.set_environment(&mut command);
         let mut child = command.spawn().expect("sh starts");
         drop(command); // it holds the pipe of the group
@@ -179,9 +185,15 @@ impl Place {
         command.env("WEIR_ADMIN", self.programs.join("admin.sock"));
         command.env("HOME", &self.folder).env("XDG_RUNTIME_DIR", &self.programs);
         command.env("LC_ALL", "C").env("TZ", "UTC");
-        for name in
-            ["WEIR_CONFIG", "STATE_DIRECTORY", "NOTIFY_SOCKET", "http_proxy", "https_proxy", "all_proxy", "no_proxy"]
-        {
+        for name in [
+            "WEIR_CONFIG",
+            "STATE_DIRECTORY",
+            "NOTIFY_SOCKET",
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
+            "no_proxy",
+        ] {
             command.env_remove(name).env_remove(name.to_ascii_uppercase());
         }
     }
@@ -236,7 +248,11 @@ impl End {
             Some(status) => format!("ends with {status}"),
             None => format!("has not ended after {} s", DEADLINE.as_secs()),
         };
-        Err(Wrong { line, text: format!("`{command}` {end}, and prints\n{}", self.told()), is_final: true })
+        Err(Wrong {
+            line,
+            text: format!("`{command}` {end}, and prints\n{}", self.told()),
+            is_final: true,
+        })
     }
 }
 
@@ -245,7 +261,9 @@ fn compare(block: &Block, before: &Before) -> Result<(), Wrong> {
     let wrong = |text: String| Err(Wrong { line: block.line, text, is_final: false });
     match before {
         Before::Parsed => Ok(()),
-        Before::Other => wrong("this text is the output of no command: a block `sh` must be in front of it".to_owned()),
+        Before::Other => wrong(
+            "this text is the output of no command: a block `sh` must be in front of it".to_owned(),
+        ),
         Before::Ran(_, printed) if is_shown(&block.text, printed) => Ok(()),
         Before::Ran(commands, printed) => {
             let commands = commands.trim_end();

@@ -60,7 +60,9 @@ impl Changed {
                 self.prefix_lengths.insert(prefix.len());
                 self.prefixes.entry(prefix).or_insert(verdict)
             }
-            Target::Tag { tag, host } => self.tags.entry(tag).or_default().entry(host).or_insert(verdict),
+            Target::Tag { tag, host } => {
+                self.tags.entry(tag).or_default().entry(host).or_insert(verdict)
+            }
             Target::Source(SourceMark { connection, position }) => {
                 let of_connection = self.sources.entry(connection).or_default();
                 if of_connection.range(..=position).any(|(_, before)| *before >= verdict) {
@@ -76,16 +78,20 @@ impl Changed {
     /// Returns the verdict on a response: by its key, its tags, and its origin.
     pub(super) fn judge(&self, key: &[u8], tags: &[Vec<u8>], source: SourceMark) -> Verdict {
         let (url, host) = (url_of(key), host_of(key));
-        let beginnings = self.prefix_lengths.iter().filter_map(|length| self.prefixes.get(url.get(..*length)?));
+        let beginnings =
+            self.prefix_lengths.iter().filter_map(|length| self.prefixes.get(url.get(..*length)?));
         let of_tag = |hosts: &BTreeMap<Option<Vec<u8>>, Verdict>| {
             let of_host = hosts.get(&Some(host.to_vec()));
             hosts.get(&None).max(of_host).copied()
         };
         let of_tags = tags.iter().filter_map(|tag| of_tag(self.tags.get(tag)?));
         let of_source = self.sources.get(&source.connection);
-        let of_source =
-            of_source.into_iter().flat_map(|from| from.range(..=source.position)).map(|(_, verdict)| *verdict);
-        let one = self.urls.get(url).into_iter().chain(self.hosts.get(host)).chain(beginnings).copied();
+        let of_source = of_source
+            .into_iter()
+            .flat_map(|from| from.range(..=source.position))
+            .map(|(_, verdict)| *verdict);
+        let one =
+            self.urls.get(url).into_iter().chain(self.hosts.get(host)).chain(beginnings).copied();
         one.chain(of_tags).chain(of_source).fold(self.all, Verdict::max)
     }
 }
@@ -101,7 +107,8 @@ mod tests {
 
     fn target() -> impl Strategy<Value = Target> {
         let text = |pattern: &'static str| pattern.prop_map(String::into_bytes);
-        let source = (0u64..3, 0u64..4).prop_map(|(connection, position)| SourceMark { connection, position });
+        let source = (0u64..3, 0u64..4)
+            .prop_map(|(connection, position)| SourceMark { connection, position });
         prop_oneof![
             1 => Just(Target::All),
             4 => text("[ab]").prop_map(Target::Host),

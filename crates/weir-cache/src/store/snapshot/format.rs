@@ -57,7 +57,9 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotOurs => f.write_str("it is no snapshot of a cache"),
-            Self::Version(version) => write!(f, "it is of version {version}, and this program reads {VERSION}"),
+            Self::Version(version) => {
+                write!(f, "it is of version {version}, and this program reads {VERSION}")
+            }
             Self::Damaged(what) => write!(f, "it is damaged: {what}"),
             Self::Cut => f.write_str("it is damaged: it ends in the middle"),
             Self::Io(error) => write!(f, "it can't be read: {error}"),
@@ -193,14 +195,16 @@ impl Head {
         let body_bytes = cursor.u64();
         let status = cursor.u16();
         let [flags, lifetime_source] = [cursor.u8(), cursor.u8()];
-        let [lifetime_s, stale_while_revalidate_s, stale_if_error_s] = std::array::from_fn(|_| cursor.u32());
+        let [lifetime_s, stale_while_revalidate_s, stale_if_error_s] =
+            std::array::from_fn(|_| cursor.u32());
         let [received_s, age_us, connection, position] = std::array::from_fn(|_| cursor.u64());
         let hits = cursor.u32();
         if cursor.u32() != crc(&bytes[..HEAD_BYTES - 4]) {
             return Err(Flaw::Damaged("the head of an answer"));
         }
         let fits = |at: usize, max: usize| texts[at] as usize <= max;
-        let is_bounded = fits(0, KEY_BYTES_MAX) && fits(1, KEY_BYTES_MAX) && fits(2, FIELD_BYTES_MAX);
+        let is_bounded =
+            fits(0, KEY_BYTES_MAX) && fits(1, KEY_BYTES_MAX) && fits(2, FIELD_BYTES_MAX);
         if !is_bounded || !fits(3, TAGS_BYTES_MAX) || flags & !FLAGS != 0 {
             return Err(Flaw::Damaged("an answer is longer than answers are"));
         }
@@ -243,7 +247,11 @@ pub(super) fn decode_tags(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut tags, mut cursor) = (Vec::new(), Cursor(bytes));
     while !cursor.0.is_empty() {
         let length = usize::from(cursor.u16());
-        if length == 0 || length > TAG_BYTES_MAX || length > cursor.0.len() || tags.len() == TAGS_MAX {
+        if length == 0
+            || length > TAG_BYTES_MAX
+            || length > cursor.0.len()
+            || tags.len() == TAGS_MAX
+        {
             return None;
         }
         tags.push(cursor.take(length).to_vec());
@@ -260,8 +268,12 @@ pub fn put_change(out: &mut Vec<u8>, change: &Change) -> bool {
         Target::Prefix(prefix) => put(&mut text, 2, &[prefix]),
         Target::Url(url) => put(&mut text, 3, &[url]),
         Target::Tag { tag, host: None } => put(&mut text, 4, &[tag]),
-        Target::Tag { tag, host: Some(host) } => put(&mut text, 5, &[&(tag.len() as u32).to_le_bytes(), tag, host]),
-        Target::Source(from) => put(&mut text, 6, &[&from.connection.to_le_bytes(), &from.position.to_le_bytes()]),
+        Target::Tag { tag, host: Some(host) } => {
+            put(&mut text, 5, &[&(tag.len() as u32).to_le_bytes(), tag, host])
+        }
+        Target::Source(from) => {
+            put(&mut text, 6, &[&from.connection.to_le_bytes(), &from.position.to_le_bytes()])
+        }
     };
     if text.len() > CHANGE_BYTES_MAX {
         return false;
@@ -288,7 +300,8 @@ fn put(text: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) -> u8 {
 pub(super) fn read_changes(bytes: &[u8]) -> Result<Vec<Change>, Flaw> {
     let (mut all, mut rest) = (Vec::new(), bytes);
     while !rest.is_empty() {
-        let (change, behind) = read_change(rest).ok_or(Flaw::Damaged("what became invalid since it was written"))?;
+        let (change, behind) =
+            read_change(rest).ok_or(Flaw::Damaged("what became invalid since it was written"))?;
         all.push(change);
         rest = behind;
     }

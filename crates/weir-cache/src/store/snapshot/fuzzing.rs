@@ -13,7 +13,11 @@ const READ: Moment = Moment { wall_us: WRITTEN.wall_us + 5_000_000, now_us: 700_
 
 /// Returns a store for untrusted snapshots.
 pub(crate) fn store() -> Store {
-    Store::new(Limits { bytes: BYTES, object_bytes_max: OBJECT_BYTES_MAX, variants_max: 4 }, [7, 9], 2)
+    Store::new(
+        Limits { bytes: BYTES, object_bytes_max: OBJECT_BYTES_MAX, variants_max: 4 },
+        [7, 9],
+        2,
+    )
 }
 
 /// Returns the snapshot of a store with these changes behind it.
@@ -21,9 +25,11 @@ pub(crate) fn snapshot_of(store: &Store, moment: Moment, changes: &[Change]) -> 
     let mut bytes = vec![0; PREFACE_BYTES];
     let mut answers = 0;
     for key in store.hottest(u64::MAX, || ()) {
-        answers += store.put_records(&key, moment, u64::MAX, &mut bytes).expect("memory takes all").0;
+        answers +=
+            store.put_records(&key, moment, u64::MAX, &mut bytes).expect("memory takes all").0;
     }
-    let preface = Preface { rules: 1, written_us: moment.wall_us, end: bytes.len() as u64, answers };
+    let preface =
+        Preface { rules: 1, written_us: moment.wall_us, end: bytes.len() as u64, answers };
     bytes[..PREFACE_BYTES].copy_from_slice(&preface.encode());
     for change in changes {
         assert!(put_change(&mut bytes, change));
@@ -33,19 +39,30 @@ pub(crate) fn snapshot_of(store: &Store, moment: Moment, changes: &[Change]) -> 
 
 /// Reads a snapshot into a store: returns the outcome for each response, and the flaw that ended
 /// it.
-pub(crate) fn restore_all(store: &Store, bytes: &[u8], moment: Moment) -> (Vec<Restored>, Option<Flaw>) {
+pub(crate) fn restore_all(
+    store: &Store,
+    bytes: &[u8],
+    moment: Moment,
+) -> (Vec<Restored>, Option<Flaw>) {
     let mut all = Vec::new();
     let flaw = read_into(store, bytes, moment, &mut all).err();
     (all, flaw)
 }
 
-fn read_into(store: &Store, bytes: &[u8], moment: Moment, all: &mut Vec<Restored>) -> Result<(), Flaw> {
+fn read_into(
+    store: &Store,
+    bytes: &[u8],
+    moment: Moment,
+    all: &mut Vec<Restored>,
+) -> Result<(), Flaw> {
     let preface = Preface::decode(bytes.first_chunk().ok_or(Flaw::Cut)?)?;
     let end = usize::try_from(preface.end).unwrap_or(usize::MAX);
     let changed = Changed::read(bytes.get(end..).ok_or(Flaw::Cut)?)?;
     let restoring = store.begin_restoring();
     let mut records = Records::new(&bytes[PREFACE_BYTES..end], &preface);
-    while let Some(restored) = store.restore(&restoring, &mut records, (&preface, &changed), moment)? {
+    while let Some(restored) =
+        store.restore(&restoring, &mut records, (&preface, &changed), moment)?
+    {
         all.push(restored);
     }
     assert_eq!(records.offset(), preface.end);
@@ -72,7 +89,10 @@ fn judge(data: &[u8]) {
     let again = snapshot_of(&store, READ, &[]);
     let other = self::store();
     let (restored, second) = restore_all(&other, &again, READ);
-    assert!(second.is_none() && restored.iter().all(|one| *one == Restored::Kept), "{restored:?} {second:?} {flaw:?}");
+    assert!(
+        second.is_none() && restored.iter().all(|one| *one == Restored::Kept),
+        "{restored:?} {second:?} {flaw:?}"
+    );
     assert_eq!(snapshot_of(&other, READ, &[]), again);
 }
 
@@ -80,16 +100,20 @@ fn judge(data: &[u8]) {
 pub(crate) fn mend(bytes: &mut [u8]) {
     let Some(first) = bytes.first_chunk_mut::<PREFACE_BYTES>() else { return };
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| first[at + byte]));
-    let preface = Preface { rules: number(12), written_us: number(20), end: number(28), answers: number(36) };
+    let preface =
+        Preface { rules: number(12), written_us: number(20), end: number(28), answers: number(36) };
     *first = preface.encode();
     let mut at = PREFACE_BYTES;
-    while let Some(head) =
-        bytes.get_mut(at..).filter(|_| (at as u64) < preface.end).and_then(<[u8]>::first_chunk_mut::<HEAD_BYTES>)
+    while let Some(head) = bytes
+        .get_mut(at..)
+        .filter(|_| (at as u64) < preface.end)
+        .and_then(<[u8]>::first_chunk_mut::<HEAD_BYTES>)
     {
         let crc = crc32fast::hash(&head[..HEAD_BYTES - 4]);
         head[HEAD_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
         let Ok(head) = Head::decode(head) else { return };
-        let end = usize::try_from(head.record_bytes()).ok().and_then(|length| at.checked_add(length));
+        let end =
+            usize::try_from(head.record_bytes()).ok().and_then(|length| at.checked_add(length));
         let Some(record) = end.and_then(|end| bytes.get_mut(at..end)) else { return };
         let (record, said) = record.split_at_mut(record.len() - 4);
         said.copy_from_slice(&crc32fast::hash(record).to_le_bytes());
@@ -101,7 +125,12 @@ pub(crate) fn mend(bytes: &mut [u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let full = store();
     let texts: [(&str, &[u8], &str, &[u8]); 4] = [
-        ("http://a/\napp\n", b"", "Date: Sat, 28 Nov 2026 00:00:00 GMT\r\nETag: \"1\"\r\n", b"hello"),
+        (
+            "http://a/\napp\n",
+            b"",
+            "Date: Sat, 28 Nov 2026 00:00:00 GMT\r\nETag: \"1\"\r\n",
+            b"hello",
+        ),
         ("http://a/\napp\n", b"accept-encoding=gzip\nx\n", "Vary: Accept-Encoding, X\r\n", b""),
         ("https://b/x?y\napp\nx=1\n", b"", "Cache-Groups: \"a\"\r\n", &[7; 5000]),
         ("http://c/\napp\n", b"", "", b"c"),
@@ -124,7 +153,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let selector = Selector::read(selector).expect("a selector");
         let tags = if at == 2 { vec![b"a".to_vec(), b"b".to_vec()] } else { Vec::new() };
         let source = SourceMark { connection: at as u64, position: 1 };
-        let draft = Draft { key: key.as_bytes(), selector, lines: lines.as_bytes(), terms, tags, source };
+        let draft =
+            Draft { key: key.as_bytes(), selector, lines: lines.as_bytes(), terms, tags, source };
         let fill = full.lone_fill(draft.key);
         let mut collector = full.collect(None).expect("it is small");
         collector.push(body).expect("room");

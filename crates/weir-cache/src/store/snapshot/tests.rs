@@ -40,7 +40,13 @@ fn all(store: &Store) -> All {
     let of_key = |key: Vec<u8>| {
         let variants = store.variants(&key, 0).into_iter();
         let one = move |(by, object): (Selector, Arc<Object>)| {
-            (key.clone(), by.text().to_vec(), object.lines().to_vec(), body(&object), object.tags().to_vec())
+            (
+                key.clone(),
+                by.text().to_vec(),
+                object.lines().to_vec(),
+                body(&object),
+                object.tags().to_vec(),
+            )
         };
         variants.map(one).collect::<Vec<_>>()
     };
@@ -74,8 +80,12 @@ fn ages_go_on_while_weir_is_away() {
             assert_eq!((terms.received_s, object.source()), (self::terms().received_s, SOURCE));
         }
     }
-    let (outcome, flaw) = restore_all(&fresh(), &bytes, Moment { wall_us: WRITTEN.wall_us - 1, now_us: 0 });
-    assert!(outcome.is_empty() && flaw.is_some(), "the clock was set back: nobody knows how old it is");
+    let (outcome, flaw) =
+        restore_all(&fresh(), &bytes, Moment { wall_us: WRITTEN.wall_us - 1, now_us: 0 });
+    assert!(
+        outcome.is_empty() && flaw.is_some(),
+        "the clock was set back: nobody knows how old it is"
+    );
 }
 
 #[test]
@@ -89,10 +99,18 @@ fn what_may_be_used_stale_is_kept_as_long_as_it_may() {
     let cases = [
         ("while", stale(|terms| terms.stale_while_revalidate_s = 100), true),
         ("error", stale(|terms| terms.stale_if_error_s = 100), true),
-        ("never", stale(|terms| (terms.stale_if_error_s, terms.forbids_stale) = (100, true)), false),
+        (
+            "never",
+            stale(|terms| (terms.stale_if_error_s, terms.forbids_stale) = (100, true)),
+            false,
+        ),
         ("bad", stale(|terms| (terms.stale_if_error_s, terms.status) = (100, 404)), false),
         ("asked", stale(|terms| (terms.no_cache, terms.lifetime_s) = (true, 600)), true),
-        ("asked-stale", stale(|terms| (terms.no_cache, terms.stale_if_error_s) = (true, 600)), false),
+        (
+            "asked-stale",
+            stale(|terms| (terms.no_cache, terms.stale_if_error_s) = (true, 600)),
+            false,
+        ),
     ];
     for (name, terms, _) in &cases {
         put(&full, crate::Draft { terms: *terms, ..draft(&key(name)) }, b"x").expect("room");
@@ -120,14 +138,23 @@ fn what_is_purged_does_not_come_back() {
     let bytes = snapshot_of(&full, WRITTEN, &[]);
     drop(pending);
     let restored = fresh();
-    assert_eq!(restore_all(&restored, &bytes, later(1)).0, [Restored::Kept], "neither is what is not proved yet");
+    assert_eq!(
+        restore_all(&restored, &bytes, later(1)).0,
+        [Restored::Kept],
+        "neither is what is not proved yet"
+    );
     assert!(found(&restored, "d").is_some());
 
     let names = ["a", "b", "c", "d", "e"];
     let full = named(&names);
     let change = |target, is_soft| Change { target, is_soft };
     let url = |name: &str| Target::Url(format!("http://a/{name}").into_bytes());
-    let changes = [change(url("a"), false), change(url("b"), true), change(url("b"), false), change(url("c"), true)];
+    let changes = [
+        change(url("a"), false),
+        change(url("b"), true),
+        change(url("b"), false),
+        change(url("c"), true),
+    ];
     let bytes = snapshot_of(&full, WRITTEN, &changes);
     let restored = fresh();
     let began = restored.begin_restoring();
@@ -136,12 +163,19 @@ fn what_is_purged_does_not_come_back() {
     let (records, behind) = bytes.split_at(preface.end as usize);
     let changed = Changed::read(behind).expect("whole");
     let mut records = Records::new(&records[PREFACE_BYTES..], &preface);
-    while restored.restore(&began, &mut records, (&preface, &changed), later(1)).expect("whole").is_some() {}
+    while restored
+        .restore(&began, &mut records, (&preface, &changed), later(1))
+        .expect("whole")
+        .is_some()
+    {}
     let kept: Vec<bool> = names.iter().map(|name| found(&restored, name).is_some()).collect();
     assert_eq!(kept, [false, false, false, false, true]);
-    for target in
-        [Target::All, Target::Host(b"a".to_vec()), Target::Prefix(b"http://a/".to_vec()), Target::Source(FROM)]
-    {
+    for target in [
+        Target::All,
+        Target::Host(b"a".to_vec()),
+        Target::Prefix(b"http://a/".to_vec()),
+        Target::Source(FROM),
+    ] {
         let bytes = snapshot_of(&named(&names), WRITTEN, &[change(target, false)]);
         assert_eq!(restore_all(&fresh(), &bytes, later(1)).0, [Restored::Purged; 5]);
     }
@@ -165,11 +199,17 @@ fn what_is_there_stays_and_nothing_goes_for_it() {
     put(&small, draft(&key("mine")), &vec![1; 60_000]).expect("room");
     let (outcome, flaw) = restore_all(&small, &snapshot_of(&large, WRITTEN, &[]), later(1));
     let count = |what| outcome.iter().filter(|one| **one == what).count();
-    assert!(flaw.is_none() && count(Restored::Kept) >= 3 && count(Restored::NoRoom) >= 3, "{outcome:?}");
+    assert!(
+        flaw.is_none() && count(Restored::Kept) >= 3 && count(Restored::NoRoom) >= 3,
+        "{outcome:?}"
+    );
     assert!(found(&small, "mine").is_some() && small.report().evicted == 0);
     let strict = store(1 << 20, 1 << 10, 1);
     let (outcome, flaw) = restore_all(&strict, &snapshot_of(&large, WRITTEN, &[]), later(1));
-    assert!(flaw.is_none() && outcome.iter().all(|one| *one == Restored::NoRoom), "{outcome:?} {flaw:?}");
+    assert!(
+        flaw.is_none() && outcome.iter().all(|one| *one == Restored::NoRoom),
+        "{outcome:?} {flaw:?}"
+    );
     assert_eq!(put(&strict, draft(&key("x")), &[0; 2000]).err(), Some(NotKept::TooLarge));
 }
 
@@ -179,7 +219,8 @@ fn the_most_used_come_first_and_the_size_is_bounded() {
     for (name, times) in [("b", 5), ("c", 2)] {
         (0..times).for_each(|_| assert!(found(&full, name).is_some()));
     }
-    let names = |bytes_max| full.hottest(bytes_max, || ()).iter().map(|key| key[9]).collect::<Vec<u8>>();
+    let names =
+        |bytes_max| full.hottest(bytes_max, || ()).iter().map(|key| key[9]).collect::<Vec<u8>>();
     assert_eq!(names(u64::MAX), b"bca");
     let weight = full.variants(&key("b"), 0)[0].1.weight();
     assert_eq!(names(weight * 2), b"bc");
@@ -205,7 +246,8 @@ fn is_part_of(bytes: &[u8], whole: &All) -> usize {
 fn every_cut_and_every_changed_byte() {
     let seed = seeds().remove(1);
     let restored = store(1 << 20, 1 << 16, 2);
-    let (outcome, flaw) = restore_all(&restored, &seed, Moment { wall_us: 1_795_824_005_000_000, now_us: 0 });
+    let (outcome, flaw) =
+        restore_all(&restored, &seed, Moment { wall_us: 1_795_824_005_000_000, now_us: 0 });
     let kept = outcome.iter().filter(|one| **one == Restored::Kept).count();
     assert!(flaw.is_none() && kept == 3, "{outcome:?} {flaw:?}");
     // The last invalidation may be missing, as if it had not been recorded yet.
@@ -267,7 +309,14 @@ fn what_no_server_could_have_said() {
         assert!(!are_lines(lines.as_bytes()), "{lines:?}");
         assert!(!are_lines(format!("{good}{lines}").as_bytes()), "{lines:?}");
     }
-    for key in ["", "http://a/", "http://a/\n", "ftp://a/\napp\n", "http://a/\napp\nx", "http://a/\r\napp\n"] {
+    for key in [
+        "",
+        "http://a/",
+        "http://a/\n",
+        "ftp://a/\napp\n",
+        "http://a/\napp\nx",
+        "http://a/\r\napp\n",
+    ] {
         assert!(!is_key(key.as_bytes()), "{key:?}");
     }
     assert!(is_key(b"https://a/\napp\nx=1\n"));

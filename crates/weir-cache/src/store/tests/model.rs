@@ -90,9 +90,14 @@ fn take(store: &Store, model: &mut Model, held: &mut Vec<Arc<Object>>, step: &St
         Step::End(at, bytes) if !model.fetches.is_empty() => {
             let fetch = model.fetches.swap_remove(at % model.fetches.len());
             let key = super::key(&name(fetch.key));
-            let draft = Draft { tags: vec![tag_of(fetch.key)], source: source_of(fetch.key), ..draft(&key) };
+            let draft = Draft {
+                tags: vec![tag_of(fetch.key)],
+                source: source_of(fetch.key),
+                ..draft(&key)
+            };
             let body = body_of(fetch.key, fetch.number, bytes);
-            let result = complete(store, &fetch.fill, draft, &body).and_then(|pending| store.insert(pending, 1));
+            let result = complete(store, &fetch.fill, draft, &body)
+                .and_then(|pending| store.insert(pending, 1));
             // Invalidations may affect others, and without room nothing is stored.
             if result.is_ok() {
                 assert!(!fetch.is_purged, "{step:?} stored what was purged");
@@ -101,7 +106,9 @@ fn take(store: &Store, model: &mut Model, held: &mut Vec<Arc<Object>>, step: &St
         }
         Step::Find(key) | Step::Hold(key) => {
             let asked = super::key(&name(key));
-            let Some(found) = with_get("", |request| store.find(&asked, request, 1)) else { return };
+            let Some(found) = with_get("", |request| store.find(&asked, request, 1)) else {
+                return;
+            };
             let expected = model.stored.get(&key).unwrap_or_else(|| panic!("{key} was purged"));
             let whole = body(&found.object);
             assert_eq!(whole, body_of(key, *expected, whole.len()));
@@ -112,7 +119,9 @@ fn take(store: &Store, model: &mut Model, held: &mut Vec<Arc<Object>>, step: &St
         Step::LetGo(at) if !held.is_empty() => drop(held.swap_remove(at % held.len())),
         Step::End(..) | Step::LetGo(_) => {}
         Step::PurgeUrl(key) => {
-            store.ban(Target::Url(format!("http://a/{}", name(key)).into_bytes()), false).expect("few");
+            store
+                .ban(Target::Url(format!("http://a/{}", name(key)).into_bytes()), false)
+                .expect("few");
             model.purge(|other| other == key);
         }
         Step::PurgeTag(tag) => {

@@ -33,16 +33,16 @@ fn work(store: &Store, thread: u64) {
                 let own = format!("own{thread}");
                 let _ = put(store, draft(&key(&own)), &round.to_be_bytes());
                 let url = format!("http://a/{own}").into_bytes();
-                let purged = store.ban(Target::Url(url), false).or_else(|_| store.ban(Target::All, false));
+                let purged =
+                    store.ban(Target::Url(url), false).or_else(|_| store.ban(Target::All, false));
                 assert!(purged.is_ok() && found(store, &own).is_none(), "{own} {round}");
             }
             6 => store.sweep(10, 1),
             7 => drop(store.report()),
             _ => {
                 let whole = found(store, &name);
-                assert!(
-                    whole.is_none_or(|body| number_of(&body) == number && number_of(&body[body.len() - 8..]) == number)
-                );
+                assert!(whole.is_none_or(|body| number_of(&body) == number
+                    && number_of(&body[body.len() - 8..]) == number));
             }
         }
     }

@@ -46,7 +46,8 @@ impl Caddy<'_, '_, '_> {
     pub(super) fn respond(&mut self, at: usize) -> Option<To> {
         let tree = self.tree;
         let node = &tree.nodes[at];
-        let is_status = |word: &str| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+        let is_status =
+            |word: &str| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
         let is_error = node.name() == "error";
         let (body, status) = match words(node)[..] {
             [one] if is_status(one) => ("", one),
@@ -58,7 +59,10 @@ impl Caddy<'_, '_, '_> {
         // The text of an error is for its handler.
         let body = if is_error { "" } else { body };
         if has_placeholder(body) {
-            self.draft.lost(node, "the text of `respond` is the same for all clients, without placeholders");
+            self.draft.lost(
+                node,
+                "the text of `respond` is the same for all clients, without placeholders",
+            );
             return None;
         }
         if let Some(line) = tree.last(at, "close") {
@@ -84,7 +88,11 @@ mod tests {
 
     #[test]
     fn placeholders() {
-        assert!(["{host}", "a {http.request.uri} b", "{$X}"].iter().all(|text| has_placeholder(text)));
-        assert!(["{\"ok\": true}", "{}", "{ host }", "a"].iter().all(|text| !has_placeholder(text)));
+        assert!(
+            ["{host}", "a {http.request.uri} b", "{$X}"].iter().all(|text| has_placeholder(text))
+        );
+        assert!(
+            ["{\"ok\": true}", "{}", "{ host }", "a"].iter().all(|text| !has_placeholder(text))
+        );
     }
 }

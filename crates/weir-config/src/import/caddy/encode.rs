@@ -18,7 +18,10 @@ impl Caddy<'_, '_, '_> {
         let tree = self.tree;
         let node = &tree.nodes[at];
         if node.argument(1).starts_with(['/', '@']) {
-            return self.draft.lost(node, "weir compresses all responses of a route; write a route for these requests");
+            return self.draft.lost(
+                node,
+                "weir compresses all responses of a route; write a route for these requests",
+            );
         }
         let mut compress = Compress { length_min: LENGTH_MIN, ..Compress::default() };
         for word in node.arguments().filter(|word| *word != "*") {
@@ -34,9 +37,12 @@ impl Caddy<'_, '_, '_> {
                     let types = tree
                         .named(inside, "header")
                         .filter(|line| line.argument(1).eq_ignore_ascii_case("content-type"));
-                    let mut types: Vec<String> = types.map(|line| line.argument(2).to_owned()).collect();
-                    types
-                        .extend((line.argument(1).eq_ignore_ascii_case("header")).then(|| line.argument(3).to_owned()));
+                    let mut types: Vec<String> =
+                        types.map(|line| line.argument(2).to_owned()).collect();
+                    types.extend(
+                        (line.argument(1).eq_ignore_ascii_case("header"))
+                            .then(|| line.argument(3).to_owned()),
+                    );
                     compress.types = Some(types).filter(|types| !types.is_empty());
                 }
                 (word, level) => self.coding(line, word, level, &mut compress),
@@ -46,8 +52,10 @@ impl Caddy<'_, '_, '_> {
             compress.codings.extend(CODINGS.map(|coding| (coding, None)));
         }
         if compress.types.is_none() {
-            self.draft
-                .different_once(node, "weir has its own list of media types to compress: see `types` of `compress`");
+            self.draft.different_once(
+                node,
+                "weir has its own list of media types to compress: see `types` of `compress`",
+            );
         }
         scope.changes.compress = self.draft.compress(node, compress);
     }

@@ -29,12 +29,17 @@ impl Caddy<'_, '_, '_> {
             "request_body" => self.body(at),
             "log" => self.log(at),
             "encode" => self.encode(at, scope),
-            "file_server" | "root" | "try_files" | "templates" | "push" => self.draft.missing(node, Missing::Files),
+            "file_server" | "root" | "try_files" | "templates" | "push" => {
+                self.draft.missing(node, Missing::Files)
+            }
             "php_fastcgi" => self.draft.missing(node, Missing::Gateway),
             "cache" => self.draft.missing(node, Missing::Cache),
             "rate_limit" => super::limits::limit(self, at, scope),
             "handle_errors" => self.draft.missing(node, Missing::Pages),
-            "metrics" => self.draft.lost(node, "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics"),
+            "metrics" => self.draft.lost(
+                node,
+                "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics",
+            ),
             "tls" | "bind" => {}
             name if name.starts_with('@') => {}
             _ => self.draft.missing(node, Missing::Nothing),
@@ -49,12 +54,17 @@ impl Caddy<'_, '_, '_> {
             ("strip_prefix", [_, _, prefix]) if texts::route_path(prefix).is_ok() => {
                 let prefix = prefix.trim_end_matches('/');
                 let whole = scope.seen.only().map(|taken| format!("{taken}{prefix}"));
-                let is_below = |whole: &String| scope.cases.iter().all(|case| super::covers_path(whole, &case.path()));
+                let is_below = |whole: &String| {
+                    scope.cases.iter().all(|case| super::covers_path(whole, &case.path()))
+                };
                 if let Some(whole) = whole.filter(is_below).filter(|_| !prefix.is_empty()) {
                     scope.changes.strip = Some(whole);
                     scope.seen.strip(prefix);
                 } else {
-                    scope.changes.rewrites.push((format!("^{}/?", regex::escape(prefix)), "/".to_owned()));
+                    scope
+                        .changes
+                        .rewrites
+                        .push((format!("^{}/?", regex::escape(prefix)), "/".to_owned()));
                     scope.seen.may_strip(prefix);
                 }
             }
@@ -62,7 +72,9 @@ impl Caddy<'_, '_, '_> {
                 scope.changes.rewrites.push((regex.clone(), groups(to)));
                 scope.seen.rewrite();
             }
-            _ => self.draft.lost(node, "use `strip-prefix`, or `rewrite` with a regular expression"),
+            _ => {
+                self.draft.lost(node, "use `strip-prefix`, or `rewrite` with a regular expression")
+            }
         }
     }
 
@@ -100,13 +112,16 @@ impl Caddy<'_, '_, '_> {
     fn log(&mut self, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
-        let path = match tree.last(at, "output").map(|output| (output.argument(1), output.argument(2))) {
-            Some(("file", path)) => path,
-            Some(("discard", _)) => return self.draft.unneeded("log"),
-            Some(("net", _)) => return self.draft.missing(node, Missing::Syslog),
-            _ => "stdout",
-        };
-        for (_, line) in tree.children(at).filter(|(_, line)| !matches!(line.name(), "output" | "level")) {
+        let path =
+            match tree.last(at, "output").map(|output| (output.argument(1), output.argument(2))) {
+                Some(("file", path)) => path,
+                Some(("discard", _)) => return self.draft.unneeded("log"),
+                Some(("net", _)) => return self.draft.missing(node, Missing::Syslog),
+                _ => "stdout",
+            };
+        for (_, line) in
+            tree.children(at).filter(|(_, line)| !matches!(line.name(), "output" | "level"))
+        {
             if line.shown() != "format json" {
                 self.draft.different(
                     line,
@@ -133,13 +148,17 @@ impl Caddy<'_, '_, '_> {
                 ("shutdown_delay", _) => self.global_time(line, "delay"),
                 ("servers", _) => self.servers(inside),
                 (
-                    "email" | "acme_ca" | "acme_ca_root" | "acme_eab" | "acme_dns" | "cert_issuer" | "local_certs"
-                    | "on_demand_tls" | "key_type",
+                    "email" | "acme_ca" | "acme_ca_root" | "acme_eab" | "acme_dns" | "cert_issuer"
+                    | "local_certs" | "on_demand_tls" | "key_type",
                     _,
                 ) => {
                     self.draft.missing(line, Missing::Acme);
                 }
-                ("admin" | "debug" | "log" | "order" | "storage" | "persist_config" | "skip_install_trust", _) => {
+                (
+                    "admin" | "debug" | "log" | "order" | "storage" | "persist_config"
+                    | "skip_install_trust",
+                    _,
+                ) => {
                     self.draft.unneeded(line.name());
                 }
                 _ => self.draft.missing(line, Missing::Nothing),
@@ -244,7 +263,10 @@ fn groups(to: &str) -> String {
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
         rest = &rest[at + 1..];
-        let bare = rest.strip_prefix('{').and_then(|inside| inside.split_once('}')).filter(|(name, _)| name.len() == 1);
+        let bare = rest
+            .strip_prefix('{')
+            .and_then(|inside| inside.split_once('}'))
+            .filter(|(name, _)| name.len() == 1);
         match bare {
             Some((digit, behind)) if digit.bytes().all(|byte| byte.is_ascii_digit()) => {
                 out.push_str(&format!("${digit}"));
@@ -290,7 +312,10 @@ mod tests {
 
     #[test]
     fn sizes_and_groups() {
-        assert_eq!(["10MB", "1 KiB", "5", "x", "1tb"].map(size), [Some(10_000_000), Some(1024), Some(5), None, None]);
+        assert_eq!(
+            ["10MB", "1 KiB", "5", "x", "1tb"].map(size),
+            [Some(10_000_000), Some(1024), Some(5), None, None]
+        );
         assert_eq!(groups("/a/$1/${2}$x$"), "/a/$1/$2$$x$$");
     }
 }

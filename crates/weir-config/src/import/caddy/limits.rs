@@ -44,9 +44,10 @@ pub(super) fn limit(caddy: &mut Caddy<'_, '_, '_>, at: usize, scope: &Scope) {
                 }
             }
             "distributed" => caddy.draft.different(line, "each weir counts separately"),
-            "jitter" => {
-                caddy.draft.different(line, "weir's `Retry-After` gives the time of the next request, without jitter")
-            }
+            "jitter" => caddy.draft.different(
+                line,
+                "weir's `Retry-After` gives the time of the next request, without jitter",
+            ),
             "sweep_interval" | "storage" | "log_key" => caddy.draft.unneeded(line.name()),
             _ => caddy.draft.missing(line, Missing::Nothing),
         }
@@ -63,7 +64,12 @@ struct Zone<'t> {
 
 impl<'t> Zone<'t> {
     /// Makes a limit of it. Err: why it is not carried over.
-    fn carry_over(&self, caddy: &mut Caddy<'t, '_, '_>, cases: Vec<Case>, scope: &Scope) -> Result<(), String> {
+    fn carry_over(
+        &self,
+        caddy: &mut Caddy<'t, '_, '_>,
+        cases: Vec<Case>,
+        scope: &Scope,
+    ) -> Result<(), String> {
         let tree = caddy.tree;
         for (_, line) in tree.children(self.at) {
             match line.name() {
@@ -76,7 +82,8 @@ impl<'t> Zone<'t> {
         }
         let value = |name: &str| tree.last(self.at, name).map_or("", |line| line.argument(1));
         let window = parse_time(value("window"))?;
-        let most = value("events").parse::<u64>().ok().filter(|most| (1..=1_000_000).contains(most));
+        let most =
+            value("events").parse::<u64>().ok().filter(|most| (1..=1_000_000).contains(most));
         let most = most.ok_or("weir does not support its `events`")?;
         let (number, seconds) = per_unit(most, window).ok_or("weir does not support its rate")?;
         let by = self.by(caddy, value("key"))?;
@@ -84,12 +91,14 @@ impl<'t> Zone<'t> {
         for block in tree.indices(self.at, "match") {
             terms.extend(caddy.terms(*block));
         }
-        let cases = and_all(cases, &scope.seen.asked(terms, false)).filter(|cases| !cases.is_empty());
+        let cases =
+            and_all(cases, &scope.seen.asked(terms, false)).filter(|cases| !cases.is_empty());
         let cases = cases.ok_or("its matcher has no cases, or too many")?;
         let (mut all, mut exempt) = (Vec::new(), Vec::new());
         for case in &cases {
-            let found = Requests::of(case)
-                .ok_or("`match` of a limit supports host, path and method, and `allow` supports addresses");
+            let found = Requests::of(case).ok_or(
+                "`match` of a limit supports host, path and method, and `allow` supports addresses",
+            );
             let (requests, whom) = found?;
             all.push(requests);
             exempt.extend(whom.iter().cloned());
@@ -107,10 +116,14 @@ impl<'t> Zone<'t> {
             );
             caddy.draft.different(self.node, why);
         }
-        let is_redirected =
-            caddy.auto_https && caddy.redirects && caddy.draft.listens.iter().any(|listen| listen.tls.is_some());
+        let is_redirected = caddy.auto_https
+            && caddy.redirects
+            && caddy.draft.listens.iter().any(|listen| listen.tls.is_some());
         if is_redirected {
-            caddy.draft.different_once(self.node, "weir also counts requests that it only redirects to https");
+            caddy.draft.different_once(
+                self.node,
+                "weir also counts requests that it only redirects to https",
+            );
         }
         let (place, what) = (self.node.place, self.node.shown());
         let name = self.node.argument(1).to_owned();
@@ -148,7 +161,9 @@ impl<'t> Zone<'t> {
         let elsewhere = "weir would limit a proxy: it reads addresses of clients in another way";
         match inside {
             "remote_host" | "http.request.remote.host" if connections => Err(elsewhere.to_owned()),
-            "client_ip" | "http.vars.client_ip" | "http.request.client_ip" if connections || believed => {
+            "client_ip" | "http.vars.client_ip" | "http.request.client_ip"
+                if connections || believed =>
+            {
                 Err(elsewhere.to_owned())
             }
             "remote_host" | "http.request.remote.host" => {
@@ -166,11 +181,14 @@ impl<'t> Zone<'t> {
                     let name = short.strip_prefix(theirs)?;
                     (theirs.ends_with('.') != name.is_empty()).then(|| format!("{ours}{name}"))
                 });
-                let by = texts::shield::by(&ours.ok_or_else(|| format!("weir has no equivalent of the key `{key}`"))?)?;
+                let by = texts::shield::by(
+                    &ours.ok_or_else(|| format!("weir has no equivalent of the key `{key}`"))?,
+                )?;
                 if by != "host" {
-                    caddy
-                        .draft
-                        .different(self.node, "weir does not count requests without it; here all of them count as one");
+                    caddy.draft.different(
+                        self.node,
+                        "weir does not count requests without it; here all of them count as one",
+                    );
                 }
                 Ok(by)
             }
@@ -188,11 +206,14 @@ impl<'t> Zone<'t> {
             let block = tree.nodes[inner].parent;
             let is_route = tree.nodes[block].name() == "route";
             let before = tree.children(block).take_while(|(at, _)| *at != inner);
-            let first = before.filter(|(_, node)| is_route && kind(node.name()).is_some()).map(|(_, node)| node).next();
+            let first = before
+                .filter(|(_, node)| is_route && kind(node.name()).is_some())
+                .map(|(_, node)| node)
+                .next();
             let is_block = matches!(tree.nodes[inner].name(), "handle" | "handle_path");
-            let mut others = tree
-                .children(block)
-                .filter(|(at, node)| is_block && *at != inner && matches!(node.name(), "handle" | "handle_path"));
+            let mut others = tree.children(block).filter(|(at, node)| {
+                is_block && *at != inner && matches!(node.name(), "handle" | "handle_path")
+            });
             let other = others.find(|(at, _)| {
                 let path = caddy.only_path(*at).trim_end_matches('*');
                 let is_apart = !path.is_empty() && !requests.takes(path);
@@ -203,17 +224,22 @@ impl<'t> Zone<'t> {
             }
             inner = block;
         }
-        let sites = tree
-            .children(ROOT)
-            .filter(|(at, node)| *at != inner && !node.name().is_empty() && !node.name().starts_with("&("));
-        let words: Vec<&str> = sites.flat_map(|(_, node)| node.words.iter()).flat_map(|word| word.split(',')).collect();
+        let sites = tree.children(ROOT).filter(|(at, node)| {
+            *at != inner && !node.name().is_empty() && !node.name().starts_with("&(")
+        });
+        let words: Vec<&str> = sites
+            .flat_map(|(_, node)| node.words.iter())
+            .flat_map(|word| word.split(','))
+            .collect();
         if words.len().saturating_mul(requests.hosts.len().max(1)) > COMPARED_MAX {
             return Some("one of too many sites to compare".to_owned());
         }
         let takes = |word: &&str| {
             let Some(address) = caddy.address(word, false) else { return false };
             let meets = |host: &String| {
-                address.host.is_empty() || covers_host(host, &address.host) || covers_host(&address.host, host)
+                address.host.is_empty()
+                    || covers_host(host, &address.host)
+                    || covers_host(&address.host, host)
             };
             requests.hosts.is_empty() || requests.hosts.iter().any(meets)
         };

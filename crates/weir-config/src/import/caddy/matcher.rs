@@ -14,7 +14,9 @@ impl<'t> Caddy<'t, '_, '_> {
         let tree = self.tree;
         let node = &tree.nodes[at];
         match node.argument(1) {
-            path if path.starts_with('/') => Some(vec![Term { not: false, any: vec![self.path(node, path)] }]),
+            path if path.starts_with('/') => {
+                Some(vec![Term { not: false, any: vec![self.path(node, path)] }])
+            }
             name if name.starts_with('@') => self.named(at, name),
             _ => Some(Vec::new()),
         }
@@ -32,7 +34,8 @@ impl<'t> Caddy<'t, '_, '_> {
             block = tree.nodes[block].parent;
             let Some(found) = tree.indices(block, name).last() else { continue };
             let node = &tree.nodes[*found];
-            let mut paths: Vec<&str> = tree.named(*found, "path").flat_map(Node::arguments).collect();
+            let mut paths: Vec<&str> =
+                tree.named(*found, "path").flat_map(Node::arguments).collect();
             if node.argument(1) == "path" {
                 paths.extend(node.arguments().skip(1));
             }
@@ -66,12 +69,20 @@ impl<'t> Caddy<'t, '_, '_> {
         for (inside, line) in tree.children(block) {
             // Several lines of one kind are one set.
             let kind = line.name();
-            let again = seen.iter().position(|other| *other == kind && matches!(kind, "path" | "host" | "method"));
+            let again = seen
+                .iter()
+                .position(|other| *other == kind && matches!(kind, "path" | "host" | "method"));
             if kind == "not" && line.is_block {
-                let lines =
-                    tree.children(inside).flat_map(|(_, line)| self.line(line, &line.words, true)).collect::<Vec<_>>();
+                let lines = tree
+                    .children(inside)
+                    .flat_map(|(_, line)| self.line(line, &line.words, true))
+                    .collect::<Vec<_>>();
                 // No single case can express the negation of several conditions.
-                let one = if lines.len() == 1 { lines } else { vec![Term { not: true, any: vec![Effect::Unsaid] }] };
+                let one = if lines.len() == 1 {
+                    lines
+                } else {
+                    vec![Term { not: true, any: vec![Effect::Unsaid] }]
+                };
                 terms.extend(one);
                 seen.push(kind);
             } else if let Some(term) = self.line(line, &line.words, false) {
@@ -100,13 +111,19 @@ impl<'t> Caddy<'t, '_, '_> {
         let (kind, values) = words.split_first()?;
         let any = match (kind.as_str(), values) {
             ("path", values) => values.iter().map(|path| self.path(node, path)).collect(),
-            ("host", values) => values.iter().map(|host| Effect::Host(host.to_ascii_lowercase())).collect(),
+            ("host", values) => {
+                values.iter().map(|host| Effect::Host(host.to_ascii_lowercase())).collect()
+            }
             ("method", values) => {
-                vec![Effect::Methods(values.iter().map(|method| method.to_ascii_uppercase()).collect())]
+                vec![Effect::Methods(
+                    values.iter().map(|method| method.to_ascii_uppercase()).collect(),
+                )]
             }
             ("header", [name]) => vec![header(name, None)],
             ("header", [name, value]) => vec![header(name, Some(value))],
-            ("header_regexp", [.., name, regex]) => vec![condition("header", name, Some(("regex", regex.clone())))],
+            ("header_regexp", [.., name, regex]) => {
+                vec![condition("header", name, Some(("regex", regex.clone())))]
+            }
             ("query", values) => values.iter().map(|pair| query(pair)).collect(),
             ("remote_ip" | "client_ip", values) => vec![self.clients(kind, values)],
             ("protocol", [scheme]) if scheme == "https" || scheme == "http" => {
@@ -168,7 +185,12 @@ fn condition(subject: &'static str, name: &str, matches: Option<(&'static str, S
 fn header(name: &str, value: Option<&str>) -> Effect {
     let Some(value) = value else {
         let Some(absent) = name.strip_prefix('!') else { return condition("header", name, None) };
-        return Effect::Condition(Condition { subject: "header", name: absent.to_owned(), matches: None, not: true });
+        return Effect::Condition(Condition {
+            subject: "header",
+            name: absent.to_owned(),
+            matches: None,
+            not: true,
+        });
     };
     let matches = match (value.strip_prefix('*'), value.strip_suffix('*')) {
         (Some(""), _) => None,

@@ -98,7 +98,11 @@ impl<'t> Caddy<'t, '_, '_> {
         let socket = rest.strip_prefix("unix/").or_else(|| rest.strip_prefix("unix+h2c/"));
         let address = socket.map_or_else(|| with_port(&rest, port), |path| format!("{UNIX}{path}"));
         let connections = said.connections;
-        self.draft.server(upstream, node, Server { place: node.place, address, weight: 0, backup: false, connections });
+        self.draft.server(
+            upstream,
+            node,
+            Server { place: node.place, address, weight: 0, backup: false, connections },
+        );
     }
 
     /// Converts a line of its block.
@@ -109,12 +113,15 @@ impl<'t> Caddy<'t, '_, '_> {
             Some(format!("\"{}\"", time_text(us.clamp(least, 86_400_000_000))))
         };
         let quoted = |checked: Result<String, String>| checked.ok().map(|text| literal(&text));
-        let count = |most: u64| value.parse::<u64>().ok().map(|count| count.clamp(1, most).to_string());
+        let count =
+            |most: u64| value.parse::<u64>().ok().map(|count| count.clamp(1, most).to_string());
         let (of, name, written) = match line.name() {
             "to" | "header_up" | "header_down" => return,
             "lb_policy" => return self.policy(upstream, line),
             "transport" => return self.transport(upstream, at, said),
-            "health_uri" | "health_path" => (&mut said.probes, "path", quoted(texts::probe_path(value))),
+            "health_uri" | "health_path" => {
+                (&mut said.probes, "path", quoted(texts::probe_path(value)))
+            }
             "health_interval" => (&mut said.probes, "interval", time(value, 100_000)),
             "health_timeout" => (&mut said.probes, "timeout", time(value, 1_000)),
             "health_status" => (&mut said.probes, "expect-status", quoted(texts::codes(value))),
@@ -126,8 +133,10 @@ impl<'t> Caddy<'t, '_, '_> {
             }
             "max_fails" => (&mut said.losses, "limit", count(10_000)),
             "fail_duration" => (&mut said.losses, "window", time(value, 1_000)),
-            "flush_interval" | "request_buffers" | "response_buffers" | "stream_timeout" | "stream_close_delay"
-            | "lb_try_duration" | "lb_try_interval" | "trusted_proxies" => return self.draft.unneeded(line.name()),
+            "flush_interval" | "request_buffers" | "response_buffers" | "stream_timeout"
+            | "stream_close_delay" | "lb_try_duration" | "lb_try_interval" | "trusted_proxies" => {
+                return self.draft.unneeded(line.name());
+            }
             "dynamic" => return self.draft.missing(line, Missing::Discovery),
             _ => return self.draft.missing(line, Missing::Nothing),
         };
@@ -147,7 +156,9 @@ impl<'t> Caddy<'t, '_, '_> {
             "header" => key("header").map(|key| format!("balance hash key={}", literal(&key))),
             "cookie" => {
                 let name = if line.argument(2).is_empty() { "lb" } else { line.argument(2) };
-                texts::cookie_name(name).ok().map(|name| format!("sticky cookie={}", literal(&name)))
+                texts::cookie_name(name)
+                    .ok()
+                    .map(|name| format!("sticky cookie={}", literal(&name)))
             }
             _ => None,
         };
@@ -179,13 +190,16 @@ impl<'t> Caddy<'t, '_, '_> {
                         "`verify=#false` as here: an attacker between weir and the server can read everything",
                     );
                 }
-                "tls_server_name" if texts::peer_name(value).is_ok() => tls("name", Some(value.to_owned())),
+                "tls_server_name" if texts::peer_name(value).is_ok() => {
+                    tls("name", Some(value.to_owned()))
+                }
                 "tls_trust_pool" if value == "file" => {
                     tls("ca", self.draft.file(line, line.argument(2)));
                 }
                 "tls_trusted_ca_certs" => tls("ca", self.draft.file(line, value)),
                 "tls_client_auth" if line.words.len() == 3 => {
-                    let [certificate, key] = [1, 2].map(|word| self.draft.file(line, line.argument(word)));
+                    let [certificate, key] =
+                        [1, 2].map(|word| self.draft.file(line, line.argument(word)));
                     if certificate.is_some() && key.is_some() {
                         tls("certificate", certificate);
                         tls("key", key);
@@ -196,7 +210,9 @@ impl<'t> Caddy<'t, '_, '_> {
                 "dial_timeout" => self.upstream_time(upstream, line, "connect-timeout"),
                 "response_header_timeout" => self.upstream_time(upstream, line, "forward-timeout"),
                 "read_timeout" => self.upstream_time(upstream, line, "answer-timeout"),
-                "max_conns_per_host" => said.connections = value.parse().ok().filter(|most| *most > 0),
+                "max_conns_per_host" => {
+                    said.connections = value.parse().ok().filter(|most| *most > 0)
+                }
                 "versions" if line.arguments().any(|word| word == "h2c") => {
                     self.draft.missing(line, Missing::Http2Servers)
                 }
@@ -232,11 +248,16 @@ impl<'t> Caddy<'t, '_, '_> {
             if name.eq_ignore_ascii_case("host") {
                 match value {
                     "{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}" => {
-                        changes.server_host = self.addresses(at).first().map(|word| scheme(word).1.to_owned());
+                        changes.server_host =
+                            self.addresses(at).first().map(|word| scheme(word).1.to_owned());
                     }
                     "{host}" | "{http.request.host}" | "{hostport}" => {}
-                    _ if texts::probe_host(value).is_ok() => changes.server_host = Some(value.to_owned()),
-                    _ => self.draft.different(line, "servers see the host that the client requested"),
+                    _ if texts::probe_host(value).is_ok() => {
+                        changes.server_host = Some(value.to_owned())
+                    }
+                    _ => {
+                        self.draft.different(line, "servers see the host that the client requested")
+                    }
                 }
             } else if BY_ITSELF.contains(&name.to_ascii_lowercase().as_str()) {
                 self.draft.unneeded(&format!("header_up {name}"));
@@ -300,15 +321,19 @@ pub(super) fn text(theirs: &str) -> Result<String, String> {
     while let Some(at) = rest.find(['{', '$']) {
         out.push_str(&rest[..at]);
         let behind = &rest[at + 1..];
-        let Some((name, after)) = behind.split_once('}').filter(|_| rest[at..].starts_with('{')) else {
+        let Some((name, after)) = behind.split_once('}').filter(|_| rest[at..].starts_with('{'))
+        else {
             out.push_str(if rest[at..].starts_with('$') { "$$" } else { "{" });
             rest = behind;
             continue;
         };
-        let field = name.strip_prefix("header.").or_else(|| name.strip_prefix("http.request.header."));
-        let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, ours)| (*ours).to_owned());
+        let field =
+            name.strip_prefix("header.").or_else(|| name.strip_prefix("http.request.header."));
         let known =
-            known.or_else(|| field.map(|field| format!("http_{}", field.to_ascii_lowercase().replace('-', "_"))));
+            NAMES.iter().find(|(known, _)| *known == name).map(|(_, ours)| (*ours).to_owned());
+        let known = known.or_else(|| {
+            field.map(|field| format!("http_{}", field.to_ascii_lowercase().replace('-', "_")))
+        });
         match known {
             Some(known) => out.push_str(&format!("${{{known}}}")),
             None => return Err(format!("weir's texts have no equivalent of `{{{name}}}`")),
@@ -325,7 +350,10 @@ mod tests {
 
     #[test]
     fn texts_with_placeholders() {
-        assert_eq!(text("a {remote_host}{header.X-Id} $1 {").unwrap(), "a ${remote_addr}${http_x_id} $$1 {");
+        assert_eq!(
+            text("a {remote_host}{header.X-Id} $1 {").unwrap(),
+            "a ${remote_addr}${http_x_id} $$1 {"
+        );
         assert!(text("{http.auth.user.id}").is_err());
     }
 }

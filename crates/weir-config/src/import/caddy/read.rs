@@ -68,7 +68,8 @@ impl Reader<'_, '_> {
         let depth = *depth;
         let Some(line) = lines.next() else {
             if self.open.len() > depth {
-                let place = self.open.last().map_or_else(Place::default, |at| self.tree.nodes[*at].place);
+                let place =
+                    self.open.last().map_or_else(Place::default, |at| self.tree.nodes[*at].place);
                 return Err(self.wrong(
                     place,
                     "the brace of this line is never closed",
@@ -80,7 +81,11 @@ impl Reader<'_, '_> {
         };
         if line.closes {
             if self.open.len() <= depth {
-                return Err(self.wrong(line.place, "this brace matches no opening brace", "remove it"));
+                return Err(self.wrong(
+                    line.place,
+                    "this brace matches no opening brace",
+                    "remove it",
+                ));
             }
             self.open.pop();
             return Ok(true);
@@ -99,7 +104,11 @@ impl Reader<'_, '_> {
     fn directive(&mut self, mut line: Line, is_top: bool) -> Result<(), Errors> {
         // The addresses of a site may continue in the next line.
         while is_top && !line.opens && line.words.last().is_some_and(|word| word.ends_with(',')) {
-            let Some(next) = self.stack.last_mut().and_then(|(lines, _)| lines.next()).filter(|next| !next.closes)
+            let Some(next) = self
+                .stack
+                .last_mut()
+                .and_then(|(lines, _)| lines.next())
+                .filter(|next| !next.closes)
             else {
                 return Err(self.wrong(
                     line.place,
@@ -142,27 +151,45 @@ impl Reader<'_, '_> {
             }
             kept.push(line);
         }
-        Err(self.wrong(head.place, "the brace of this line is never closed", "close it with `}` on its own line"))
+        Err(self.wrong(
+            head.place,
+            "the brace of this line is never closed",
+            "close it with `}` on its own line",
+        ))
     }
 
     /// Replaces the line with the lines of a snippet or of files.
     fn import(&mut self, line: &Line) -> Result<(), Errors> {
         self.imports += 1;
         if self.stack.len() >= INCLUDES_MAX || self.imports > IMPORTS_MAX {
-            return Err(self.wrong(line.place, "imports are nested too deep", "does something import itself?"));
+            return Err(self.wrong(
+                line.place,
+                "imports are nested too deep",
+                "does something import itself?",
+            ));
         }
         let Some((name, arguments)) = line.words[1..].split_first() else {
-            return Err(self.wrong(line.place, "`import` has no argument", "name a snippet or a file"));
+            return Err(self.wrong(
+                line.place,
+                "`import` has no argument",
+                "name a snippet or a file",
+            ));
         };
         if let Some(snippet) = self.snippets.get(name) {
-            let lines: Vec<Line> = snippet.iter().map(|line| with_arguments(line, arguments)).collect();
+            let lines: Vec<Line> =
+                snippet.iter().map(|line| with_arguments(line, arguments)).collect();
             self.stack.push((lines.into_iter(), self.open.len()));
             return Ok(());
         }
         let paths = match self.draft.sources.matching(name) {
             Ok(paths) => paths,
             Err(error) => {
-                self.draft.note(line.place, Kind::Lost, &line.words.join(" "), format!("can't be read: {error}"));
+                self.draft.note(
+                    line.place,
+                    Kind::Lost,
+                    &line.words.join(" "),
+                    format!("can't be read: {error}"),
+                );
                 return Ok(());
             }
         };
@@ -173,7 +200,10 @@ impl Reader<'_, '_> {
                     self.stack.push((lines.into_iter(), self.open.len()));
                 }
                 Err(error) => {
-                    let why = format!("no snippet has this name, and {} can't be read: {error}", path.display());
+                    let why = format!(
+                        "no snippet has this name, and {} can't be read: {error}",
+                        path.display()
+                    );
                     self.draft.note(line.place, Kind::Lost, &line.words.join(" "), why);
                 }
             }
@@ -187,7 +217,9 @@ fn with_arguments(line: &Line, arguments: &[String]) -> Line {
     let mut line = line.clone();
     for word in line.words.iter_mut().filter(|word| word.contains("{args")) {
         for (at, argument) in arguments.iter().enumerate() {
-            *word = word.replace(&format!("{{args[{at}]}}"), argument).replace(&format!("{{args.{at}}}"), argument);
+            *word = word
+                .replace(&format!("{{args[{at}]}}"), argument)
+                .replace(&format!("{{args.{at}}}"), argument);
         }
     }
     line
@@ -196,7 +228,12 @@ fn with_arguments(line: &Line, arguments: &[String]) -> Line {
 /// Returns the lines of a file.
 fn lines(draft: &mut Draft<'_>, file: usize) -> Result<Vec<Line>, Errors> {
     let text = draft.sources.text(file);
-    let mut lexer = Lexer { rest: &text, line: 1, unset: Vec::new(), variables: draft.sources.outside.variables };
+    let mut lexer = Lexer {
+        rest: &text,
+        line: 1,
+        unset: Vec::new(),
+        variables: draft.sources.outside.variables,
+    };
     let mut lines = Vec::new();
     while !lexer.rest.is_empty() {
         let place = Place { file, line: lexer.line };
@@ -263,10 +300,16 @@ impl Lexer<'_> {
                 _ => words.push((self.bare(), false)),
             }
         }
-        let is = |word: Option<&(String, bool)>, what: &str| word.is_some_and(|(text, quoted)| !quoted && text == what);
+        let is = |word: Option<&(String, bool)>, what: &str| {
+            word.is_some_and(|(text, quoted)| !quoted && text == what)
+        };
         let (opens, closes) = (is(words.last(), "{"), is(words.first(), "}"));
         if words.iter().any(|(text, quoted)| !quoted && text == "}") && words.len() > 1 {
-            return Err((place.line, "a closing brace must be alone on its line", "put it on its own line"));
+            return Err((
+                place.line,
+                "a closing brace must be alone on its line",
+                "put it on its own line",
+            ));
         }
         if opens {
             words.pop();
@@ -274,7 +317,12 @@ impl Lexer<'_> {
         if words.is_empty() && !opens {
             return Ok(None);
         }
-        Ok(Some(Line { place, words: words.into_iter().map(|(text, _)| text).collect(), opens, closes }))
+        Ok(Some(Line {
+            place,
+            words: words.into_iter().map(|(text, _)| text).collect(),
+            opens,
+            closes,
+        }))
     }
 
     fn quoted(&mut self, quote: char) -> Option<String> {
@@ -317,7 +365,8 @@ impl Lexer<'_> {
         };
         let inside = &self.rest[2..end];
         self.rest = &self.rest[end + 1..];
-        let (name, default) = inside.split_once(':').map_or((inside, None), |(name, default)| (name, Some(default)));
+        let (name, default) =
+            inside.split_once(':').map_or((inside, None), |(name, default)| (name, Some(default)));
         match ((self.variables)(name), default) {
             (Some(value), _) => out.push_str(&value),
             (None, Some(default)) => out.push_str(default),

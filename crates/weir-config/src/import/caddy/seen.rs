@@ -21,7 +21,10 @@ impl Seen {
 
     /// A prefix is stripped from paths that have it.
     pub(super) fn may_strip(&mut self, prefix: &str) {
-        self.taken = self.prefixes().flat_map(|taken| [format!("{taken}{prefix}"), taken.to_owned()]).collect();
+        self.taken = self
+            .prefixes()
+            .flat_map(|taken| [format!("{taken}{prefix}"), taken.to_owned()])
+            .collect();
     }
 
     pub(super) fn rewrite(&mut self) {
@@ -64,7 +67,9 @@ impl Seen {
         };
         let all = |path: &str| -> Vec<String> {
             // A path behind a prefix that may be missing has lost that prefix.
-            let has_it = |taken: &&str| self.taken.iter().any(|other| other != taken && is_below(other, taken, path));
+            let has_it = |taken: &&str| {
+                self.taken.iter().any(|other| other != taken && is_below(other, taken, path))
+            };
             self.prefixes().filter(|taken| !has_it(taken)).map(|taken| whole(taken, path)).collect()
         };
         match effect {
@@ -85,7 +90,8 @@ mod tests {
     use super::*;
 
     fn asked(seen: &Seen, path: &str) -> Vec<String> {
-        let terms = seen.asked(vec![Term { not: false, any: vec![Effect::Path(path.to_owned())] }], true);
+        let terms =
+            seen.asked(vec![Term { not: false, any: vec![Effect::Path(path.to_owned())] }], true);
         let shown = |effect: &Effect| match effect {
             Effect::Path(path) => path.clone(),
             other => format!("{} {other:?}", terms[0].not),
@@ -99,7 +105,10 @@ mod tests {
         assert_eq!(asked(&seen, "/x"), ["/x"]);
         seen.strip("/a");
         seen.strip("/b");
-        assert_eq!((asked(&seen, "/x"), asked(&seen, "/")), (vec!["/a/b/x".to_owned()], vec!["/a/b".to_owned()]));
+        assert_eq!(
+            (asked(&seen, "/x"), asked(&seen, "/")),
+            (vec!["/a/b/x".to_owned()], vec!["/a/b".to_owned()])
+        );
         seen.may_strip("/c");
         assert_eq!(asked(&seen, "/x"), ["/a/b/c/x", "/a/b/x"]);
         assert_eq!((asked(&seen, "/c/x"), seen.only()), (vec!["/a/b/c/c/x".to_owned()], None));

@@ -25,7 +25,8 @@ impl Haproxy<'_, '_, '_> {
         let condition = condition(line).1;
         let is_tls = |word: &str| {
             let word = word.trim_start_matches('!');
-            let named = || self.tree.named(section, "acl").filter(move |acl| acl.argument(1) == word);
+            let named =
+                || self.tree.named(section, "acl").filter(move |acl| acl.argument(1) == word);
             matches!(word, "{" | "}" | "or" | "||" | "-i" | "https" | "http" | "0" | "1" | "eq")
                 || is_about_tls(word)
                 || named().next().is_some() && named().all(|acl| is_about_tls(acl.argument(2)))
@@ -46,7 +47,12 @@ impl Haproxy<'_, '_, '_> {
     }
 
     /// Returns the cases of some words of a condition; None: too many.
-    pub(super) fn cases_of(&mut self, section: usize, line: &Node, words: &[String]) -> Option<Vec<Case>> {
+    pub(super) fn cases_of(
+        &mut self,
+        section: usize,
+        line: &Node,
+        words: &[String],
+    ) -> Option<Vec<Case>> {
         one_of(&self.alternatives(section, line, words))
     }
 
@@ -59,11 +65,14 @@ impl Haproxy<'_, '_, '_> {
                 all.push(Vec::new());
                 continue;
             }
-            let (not, name) = word.strip_prefix('!').map_or((false, word.as_str()), |name| (true, name));
+            let (not, name) =
+                word.strip_prefix('!').map_or((false, word.as_str()), |name| (true, name));
             // `! name` is the same as `!name`.
-            let name = if not && name.is_empty() { rest.next().map_or("", String::as_str) } else { name };
+            let name =
+                if not && name.is_empty() { rest.next().map_or("", String::as_str) } else { name };
             let any = if name == "{" {
-                let inside: Vec<&str> = rest.by_ref().take_while(|word| *word != "}").map(String::as_str).collect();
+                let inside: Vec<&str> =
+                    rest.by_ref().take_while(|word| *word != "}").map(String::as_str).collect();
                 self.effects(line, &inside)
             } else {
                 self.named(section, name)
@@ -78,7 +87,8 @@ impl Haproxy<'_, '_, '_> {
     /// Returns the conditions of an ACL with this name.
     fn named(&mut self, section: usize, name: &str) -> Vec<Effect> {
         let tree = self.tree;
-        let acls: Vec<&Node> = tree.named(section, "acl").filter(|acl| acl.argument(1) == name).collect();
+        let acls: Vec<&Node> =
+            tree.named(section, "acl").filter(|acl| acl.argument(1) == name).collect();
         if acls.is_empty() {
             return vec![known(name)];
         }
@@ -107,7 +117,8 @@ impl Haproxy<'_, '_, '_> {
             }
             _ => {}
         }
-        if criterion.any_case && matches!((criterion.what, criterion.how), ("path", "beg" | "str")) {
+        if criterion.any_case && matches!((criterion.what, criterion.how), ("path", "beg" | "str"))
+        {
             self.any_case = true;
             self.draft.different_once(line, CASE);
         }
@@ -179,7 +190,8 @@ fn is_about_tls(word: &str) -> bool {
 
 /// Predefined ACLs of HAProxy.
 fn known(name: &str) -> Effect {
-    let method = |names: &[&str]| Effect::Methods(names.iter().map(|name| (*name).to_owned()).collect());
+    let method =
+        |names: &[&str]| Effect::Methods(names.iter().map(|name| (*name).to_owned()).collect());
     match name {
         "TRUE" => Effect::Always,
         "METH_GET" => method(&["GET", "HEAD"]),
@@ -218,9 +230,11 @@ impl<'w> Criterion<'w> {
         }) {
             return None;
         }
-        let (fetch, name) = fetch.strip_suffix(')').and_then(|fetch| fetch.split_once('(')).unwrap_or((fetch, ""));
+        let (fetch, name) =
+            fetch.strip_suffix(')').and_then(|fetch| fetch.split_once('(')).unwrap_or((fetch, ""));
         let bare = fetch.strip_prefix("req.").unwrap_or(fetch);
-        let (base, mut how) = bare.rsplit_once('_').filter(|(_, how)| HOW.contains(how)).unwrap_or((bare, "str"));
+        let (base, mut how) =
+            bare.rsplit_once('_').filter(|(_, how)| HOW.contains(how)).unwrap_or((bare, "str"));
         let what = match base {
             "path" => "path",
             "method" => "method",
@@ -243,16 +257,28 @@ impl<'w> Criterion<'w> {
             }
         }
         let known = how == "found" || HOW.contains(&how) || how == "str";
-        (known && (how == "found" || !values.is_empty())).then_some(Criterion { what, name, how, any_case, values })
+        (known && (how == "found" || !values.is_empty())).then_some(Criterion {
+            what,
+            name,
+            how,
+            any_case,
+            values,
+        })
     }
 
     fn effects(&self) -> Vec<Effect> {
         match (self.what, self.how) {
             ("method", "str") => {
-                vec![Effect::Methods(self.values.iter().map(|value| value.to_ascii_uppercase()).collect())]
+                vec![Effect::Methods(
+                    self.values.iter().map(|value| value.to_ascii_uppercase()).collect(),
+                )]
             }
-            ("path", "str") => self.values.iter().map(|value| Effect::Exactly((*value).to_owned())).collect(),
-            ("path", "beg") => self.values.iter().map(|value| Effect::Path((*value).to_owned())).collect(),
+            ("path", "str") => {
+                self.values.iter().map(|value| Effect::Exactly((*value).to_owned())).collect()
+            }
+            ("path", "beg") => {
+                self.values.iter().map(|value| Effect::Path((*value).to_owned())).collect()
+            }
             ("host", "str") => self.values.iter().map(|value| Effect::Host(host(value))).collect(),
             ("host", "end" | "dom") => self.values.iter().flat_map(|value| below(value)).collect(),
             ("header" | "query" | "cookie", "found") => vec![self.condition(None)],
@@ -264,7 +290,12 @@ impl<'w> Criterion<'w> {
     }
 
     fn condition(&self, matches: Option<(&'static str, String)>) -> Effect {
-        Effect::Condition(Condition { subject: self.what, name: self.name.to_owned(), matches, not: false })
+        Effect::Condition(Condition {
+            subject: self.what,
+            name: self.name.to_owned(),
+            matches,
+            not: false,
+        })
     }
 
     fn matches(&self, value: &str) -> (&'static str, String) {
@@ -300,7 +331,8 @@ fn split(chain: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the host without a port.
 fn host(value: &str) -> String {
-    let bare = value.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let bare =
+        value.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
     bare.map_or(value, |(host, _)| host).to_ascii_lowercase()
 }
 
@@ -320,11 +352,15 @@ mod tests {
     #[test]
     fn criteria_are_taken_apart() {
         let shown = |words: &[&str]| {
-            Criterion::read(words).map_or("none".to_owned(), |criterion| format!("{:?}", criterion.effects()))
+            Criterion::read(words)
+                .map_or("none".to_owned(), |criterion| format!("{:?}", criterion.effects()))
         };
         assert_eq!(shown(&["path_beg", "/a", "/b"]), r#"[Path("/a"), Path("/b")]"#);
         assert_eq!(shown(&["hdr(host)", "-i", "A.test:80"]), r#"[Host("a.test")]"#);
-        assert_eq!(shown(&["req.hdr(Host),lower,field(1,:)", "-m", "end", ".a.test"]), r#"[Host("*.a.test")]"#);
+        assert_eq!(
+            shown(&["req.hdr(Host),lower,field(1,:)", "-m", "end", ".a.test"]),
+            r#"[Host("*.a.test")]"#
+        );
         assert_eq!(shown(&["method", "get"]), r#"[Methods(["GET"])]"#);
         assert!(shown(&["hdr_sub(user-agent)", "-i", "bot"]).contains("(?i)bot"));
         assert!(shown(&["req.cook(a)", "-m", "found"]).contains("cookie"));
@@ -349,14 +385,23 @@ mod tests {
         let (a, b) = (asks(&["hdr(a)", "-m", "found"]), asks(&["hdr(b)", "-m", "found"]));
         let shown = |cases: Option<Vec<Case>>| -> Vec<Vec<String>> {
             let name = |case: &Case| {
-                case.conditions.iter().map(|one| format!("{}{}", if one.not { "!" } else { "" }, one.name)).collect()
+                case.conditions
+                    .iter()
+                    .map(|one| format!("{}{}", if one.not { "!" } else { "" }, one.name))
+                    .collect()
             };
             cases.unwrap().iter().map(name).collect()
         };
         assert_eq!(shown(none_of(&[vec![a.clone()], vec![b.clone()]])), [["!a", "!b"]]);
         assert_eq!(shown(none_of(&[vec![a.clone(), b.clone()]])), [["!a"], ["!b"]]);
-        assert_eq!(shown(none_of(&[vec![a.clone(), b.clone()], vec![b.clone()]])), [["!a", "!b"], ["!b", "!b"]]);
-        assert_eq!(shown(one_of(&[vec![a.clone(), b.clone()], vec![b.clone()]])), [vec!["a", "b"], vec!["b"]]);
+        assert_eq!(
+            shown(none_of(&[vec![a.clone(), b.clone()], vec![b.clone()]])),
+            [["!a", "!b"], ["!b", "!b"]]
+        );
+        assert_eq!(
+            shown(one_of(&[vec![a.clone(), b.clone()], vec![b.clone()]])),
+            [vec!["a", "b"], vec!["b"]]
+        );
         // Two to the eighth.
         assert!(none_of(&vec![vec![a, b]; 8]).is_none());
     }

@@ -16,7 +16,8 @@ use crate::texts;
 use crate::units::time_text;
 
 /// The note on a group in which some servers have no `check`.
-pub(super) const PROBES_ALL: &str = "weir probes all servers of a group, including those without `check`";
+pub(super) const PROBES_ALL: &str =
+    "weir probes all servers of a group, including those without `check`";
 
 /// The common settings of the servers of a backend.
 #[derive(Default)]
@@ -66,20 +67,29 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let is_empty = servers.is_empty();
         if said.tls.is_some() && said.plain {
-            self.draft.different(node, "an upstream of weir cannot mix servers with and without TLS: now all have it");
+            self.draft.different(
+                node,
+                "an upstream of weir cannot mix servers with and without TLS: now all have it",
+            );
         }
         self.draft.upstreams[upstream].tls = said.tls.clone();
         if let Some(version) = said.header {
             self.draft.announce(upstream, node, version);
             if said.bare {
-                self.draft.different(node, "weir uses one `send-proxy` for all servers of a group: now all have it");
+                self.draft.different(
+                    node,
+                    "weir uses one `send-proxy` for all servers of a group: now all have it",
+                );
             }
         }
         self.balance(at, upstream);
         self.sticky(at, upstream);
         self.health(at, upstream, &said);
         if said.slow_start_us > 0 {
-            self.line(upstream, format!("slow-start \"{}\"", time_text(said.slow_start_us.min(3_600_000_000))));
+            self.line(
+                upstream,
+                format!("slow-start \"{}\"", time_text(said.slow_start_us.min(3_600_000_000))),
+            );
         }
         // HAProxy has one time-out for the wait for a response and for a pause within it.
         for (words, name) in [
@@ -99,13 +109,22 @@ impl<'t> Haproxy<'t, '_, '_> {
         found
     }
 
-    fn server_line(&mut self, upstream: usize, line: &'t Node, settings: &Settings<'t>, said: &mut Said) {
+    fn server_line(
+        &mut self,
+        upstream: usize,
+        line: &'t Node,
+        settings: &Settings<'t>,
+        said: &mut Said,
+    ) {
         let address = match address(line) {
             Ok(address) => address,
             Err(why) => return self.draft.lost(line, why),
         };
         if settings.is_unused() {
-            return self.draft.lost(line, "it is disabled or has no weight; use `weir server disable` while weir runs");
+            return self.draft.lost(
+                line,
+                "it is disabled or has no weight; use `weir server disable` while weir runs",
+            );
         }
         if settings.checks {
             said.checked = true;
@@ -119,8 +138,13 @@ impl<'t> Haproxy<'t, '_, '_> {
         said.slow_start_us = said.slow_start_us.max(settings.slow_start_us);
         self.take_tls(line, settings, said);
         self.take_header(line, settings.header(), said);
-        let (weight, backup, connections) = (settings.weight(), settings.backup, settings.connections);
-        self.draft.server(upstream, line, Server { place: line.place, address, weight, backup, connections });
+        let (weight, backup, connections) =
+            (settings.weight(), settings.backup, settings.connections);
+        self.draft.server(
+            upstream,
+            line,
+            Server { place: line.place, address, weight, backup, connections },
+        );
     }
 
     /// The PROXY protocol is also common to the group.
@@ -151,7 +175,10 @@ impl<'t> Haproxy<'t, '_, '_> {
             );
         }
         if said.tls.get_or_insert_with(|| options.clone()) != &options {
-            self.draft.different(line, "weir uses one TLS setting for all servers of a group, the first one");
+            self.draft.different(
+                line,
+                "weir uses one TLS setting for all servers of a group, the first one",
+            );
         }
     }
 
@@ -160,19 +187,36 @@ impl<'t> Haproxy<'t, '_, '_> {
         let mut options = BTreeMap::new();
         for (word, (line, value)) in &settings.tls {
             match *word {
-                "ca-file" if *value == "@system-ca" => drop(options.insert("ca", "system".to_owned())),
+                "ca-file" if *value == "@system-ca" => {
+                    drop(options.insert("ca", "system".to_owned()))
+                }
                 "ca-file" | "crt" => {
                     let name = if *word == "crt" { "certificate" } else { "ca" };
                     options.extend(self.draft.file(line, value).map(|path| (name, literal(&path))));
                 }
                 "sni" | "verifyhost" => {
-                    let name = value.strip_prefix("str(").and_then(|name| name.strip_suffix(')')).unwrap_or(value);
+                    let name = value
+                        .strip_prefix("str(")
+                        .and_then(|name| name.strip_suffix(')'))
+                        .unwrap_or(value);
                     match texts::peer_name(name).map(|name| literal(&name)) {
-                        Ok(name) if options.insert("name", name.clone()).is_some_and(|other| other != name) => {
-                            self.draft.different(line, "weir sends the name that it verifies, that of `verifyhost`");
+                        Ok(name)
+                            if options
+                                .insert("name", name.clone())
+                                .is_some_and(|other| other != name) =>
+                        {
+                            self.draft.different(
+                                line,
+                                "weir sends the name that it verifies, that of `verifyhost`",
+                            );
                         }
                         Ok(_) => {}
-                        Err(why) => self.draft.note(line.place, Kind::Different, &format!("{word} {name}"), why),
+                        Err(why) => self.draft.note(
+                            line.place,
+                            Kind::Different,
+                            &format!("{word} {name}"),
+                            why,
+                        ),
                     }
                 }
                 "verify" => {}
@@ -189,17 +233,26 @@ impl<'t> Haproxy<'t, '_, '_> {
     fn balance(&mut self, at: usize, upstream: usize) {
         let Some(node) = self.one(at, &["balance"]) else { return };
         let method = node.argument(1);
-        let inside = |start: &str| method.strip_prefix(start).and_then(|rest| rest.strip_suffix(')'));
+        let inside =
+            |start: &str| method.strip_prefix(start).and_then(|rest| rest.strip_suffix(')'));
         let line = match method {
             "roundrobin" | "static-rr" => return,
             "leastconn" => "balance least".to_owned(),
             _ if method.starts_with("random") => "balance least".to_owned(),
             "source" => "balance hash key=\"client-ip\"".to_owned(),
             "uri" => "balance hash key=\"uri\"".to_owned(),
-            "hdr" | "hash" => return self.draft.lost(node, "weir hashes by `uri`, `client-ip`, a header or a cookie"),
+            "hdr" | "hash" => {
+                return self
+                    .draft
+                    .lost(node, "weir hashes by `uri`, `client-ip`, a header or a cookie");
+            }
             _ => match inside("hdr(").map(|name| texts::balance_key(&format!("header:{name}"))) {
                 Some(Ok(key)) => format!("balance hash key={}", literal(&key)),
-                _ => return self.draft.lost(node, "weir hashes by `uri`, `client-ip`, a header or a cookie"),
+                _ => {
+                    return self
+                        .draft
+                        .lost(node, "weir hashes by `uri`, `client-ip`, a header or a cookie");
+                }
             },
         };
         self.line(upstream, line);
@@ -226,7 +279,10 @@ impl<'t> Haproxy<'t, '_, '_> {
         if has("secure") {
             line.push_str(" secure=#true");
         }
-        self.draft.different(node, "weir uses other values: each session is assigned to a server again, once");
+        self.draft.different(
+            node,
+            "weir uses other values: each session is assigned to a server again, once",
+        );
         self.line(upstream, line);
     }
 
@@ -257,7 +313,11 @@ impl<'t> Haproxy<'t, '_, '_> {
                         match word {
                             "meth" => method = words.next().unwrap_or_default(),
                             "uri" => path = words.next().unwrap_or_default(),
-                            "hdr" if words.next().is_some_and(|name| name.eq_ignore_ascii_case("host")) => {
+                            "hdr"
+                                if words
+                                    .next()
+                                    .is_some_and(|name| name.eq_ignore_ascii_case("host")) =>
+                            {
                                 host = words.next()
                             }
                             _ => {}
@@ -275,7 +335,8 @@ impl<'t> Haproxy<'t, '_, '_> {
         if let Some(host) = host.and_then(|host| texts::probe_host(host).ok()) {
             let _ = write!(line, " host={}", literal(&host));
         }
-        for (name, value) in expected.iter().map(|(name, value)| (name, value)).chain(&said.probes) {
+        for (name, value) in expected.iter().map(|(name, value)| (name, value)).chain(&said.probes)
+        {
             let _ = write!(line, " {name}={value}");
         }
         if said.unchecked {
@@ -305,9 +366,9 @@ pub(super) fn address(line: &Node) -> Result<String, String> {
     match address.split_once('@') {
         Some(("unix", path)) => Ok(format!("{UNIX}{path}")),
         Some(("ipv4" | "ipv6", address)) => Ok(address.to_owned()),
-        Some((kind, _)) => {
-            Err(format!("weir connects only to TCP ports and to paths of unix sockets, not to `{kind}@`"))
-        }
+        Some((kind, _)) => Err(format!(
+            "weir connects only to TCP ports and to paths of unix sockets, not to `{kind}@`"
+        )),
         None if address.starts_with('/') => Ok(format!("{UNIX}{address}")),
         None => Ok(address.to_owned()),
     }

@@ -31,11 +31,18 @@ const WITH_VALUE: [&str; 19] = [
     "namespace",
 ];
 /// Such options without a value.
-const WITHOUT_VALUE: [&str; 8] =
-    ["ssl", "transparent", "defer-accept", "tfo", "v4v6", "v6only", "no-sslv3", "prefer-client-ciphers"];
+const WITHOUT_VALUE: [&str; 8] = [
+    "ssl",
+    "transparent",
+    "defer-accept",
+    "tfo",
+    "v4v6",
+    "v6only",
+    "no-sslv3",
+    "prefer-client-ciphers",
+];
 /// The note on `interface`.
-pub(super) const ONE_INTERFACE: &str =
-    "weir listens on addresses: it now accepts clients from other interfaces; write the address of this one";
+pub(super) const ONE_INTERFACE: &str = "weir listens on addresses: it now accepts clients from other interfaces; write the address of this one";
 /// The note on `namespace`.
 pub(super) const OWN_NAMESPACE: &str =
     "weir uses only the network namespace in which it starts: use `ip netns exec NAME weir run`";
@@ -65,9 +72,10 @@ impl Haproxy<'_, '_, '_> {
             if let Some(at) = text.find('@').filter(|at| !matches!(&text[..*at], "ipv4" | "ipv6")) {
                 match text.strip_prefix("unix@") {
                     Some(path) => self.bind_unix(group, node, path, tls.clone()),
-                    None => self
-                        .draft
-                        .lost(node, format!("weir listens on ports and unix sockets, not on `{}`", &text[..at])),
+                    None => self.draft.lost(
+                        node,
+                        format!("weir listens on ports and unix sockets, not on `{}`", &text[..at]),
+                    ),
                 }
                 continue;
             }
@@ -76,8 +84,12 @@ impl Haproxy<'_, '_, '_> {
                 continue;
             }
             match addresses(text, has("v4v6")) {
-                Some(all) => all.iter().for_each(|address| self.draft.listen(group, node, address, tls.clone())),
-                None => self.draft.lost(node, "weir can listen only on an address with one port or a few"),
+                Some(all) => all
+                    .iter()
+                    .for_each(|address| self.draft.listen(group, node, address, tls.clone())),
+                None => self
+                    .draft
+                    .lost(node, "weir can listen only on an address with one port or a few"),
             }
         }
     }
@@ -85,12 +97,17 @@ impl Haproxy<'_, '_, '_> {
     /// Adds a unix socket.
     fn bind_unix(&mut self, group: usize, node: &Node, path: &str, tls: Option<ListenTls>) {
         let words: Vec<&str> = node.arguments().collect();
-        let value = |name: &str| words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1).copied());
+        let value = |name: &str| {
+            words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1).copied())
+        };
         let address = format!("{UNIX}{path}");
         self.draft.listen(group, node, &address, tls);
         self.draft.rights(node, &address, value("mode"), value("group").or(value("gid")));
         if value("user").or(value("uid")).is_some() {
-            self.draft.lost(node, "a socket belongs to weir's user; `mode` and `group` decide who can connect");
+            self.draft.lost(
+                node,
+                "a socket belongs to weir's user; `mode` and `group` decide who can connect",
+            );
         }
     }
 
@@ -101,7 +118,9 @@ impl Haproxy<'_, '_, '_> {
         let mut words = node.arguments().skip(1);
         while let Some(word) = words.next() {
             match word {
-                "crt" => tls.certificates.extend(self.certificate(node, words.next().unwrap_or_default())),
+                "crt" => tls
+                    .certificates
+                    .extend(self.certificate(node, words.next().unwrap_or_default())),
                 "crt-list" => {
                     words.next();
                     self.draft.lost(node, "add a `certificate` for each line of the list");
@@ -116,7 +135,8 @@ impl Haproxy<'_, '_, '_> {
                 }
                 "strict-sni" => drop(tls.options.insert("strict-sni", "#true".to_owned())),
                 "no-tls-tickets" => drop(tls.options.insert("tickets", "#false".to_owned())),
-                "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "ssl-max-ver" | "tls-ticket-keys" => {
+                "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "ssl-max-ver"
+                | "tls-ticket-keys" => {
                     words.next();
                     self.draft.lost(node, format!("weir handles `{word}` in its own way"));
                 }
@@ -130,7 +150,10 @@ impl Haproxy<'_, '_, '_> {
                 self.draft.lost(node, "it asks clients for certificates, but names no CA");
                 return None;
             };
-            tls.options.insert("client-auth", literal(if verify == "optional" { "optional" } else { "require" }));
+            tls.options.insert(
+                "client-auth",
+                literal(if verify == "optional" { "optional" } else { "require" }),
+            );
             tls.options.insert("client-ca", literal(&self.draft.file(node, &authority)?));
             if let Some(list) = list {
                 tls.options.insert("client-crl", literal(&self.draft.file(node, &list)?));
@@ -175,7 +198,11 @@ pub(super) fn addresses(text: &str, both: bool) -> Option<Vec<String>> {
         _ if bare.contains(':') => vec![format!("[{bare}]")],
         _ => vec![bare.to_owned()],
     };
-    Some((first..=last).flat_map(|port| hosts.iter().map(move |host| format!("{host}:{port}"))).collect())
+    Some(
+        (first..=last)
+            .flat_map(|port| hosts.iter().map(move |host| format!("{host}:{port}")))
+            .collect(),
+    )
 }
 
 #[cfg(test)]

@@ -20,7 +20,10 @@ impl<'t> Haproxy<'t, '_, '_> {
             (find("algo").or_else(|| find("algo-res"))?, find("type").or_else(|| find("type-res")));
         let of: Vec<&str> = algorithm.arguments().skip(1).collect();
         if !of.contains(&"gzip") {
-            self.draft.lost(algorithm, "weir compresses with `gzip`, `br` and `zstd`, not with `deflate`");
+            self.draft.lost(
+                algorithm,
+                "weir compresses with `gzip`, `br` and `zstd`, not with `deflate`",
+            );
             return None;
         }
         if of.len() > 1 {
@@ -30,7 +33,8 @@ impl<'t> Haproxy<'t, '_, '_> {
             Some(line) => line.arguments().skip(1).map(str::to_owned).collect(),
             None => vec!["*".to_owned()],
         };
-        let level = self.one_of_global("tune.comp.maxlevel").and_then(|line| line.argument(1).parse().ok());
+        let level =
+            self.one_of_global("tune.comp.maxlevel").and_then(|line| line.argument(1).parse().ok());
         let codings = vec![(Coding::Gzip, Some(level.unwrap_or(LEVEL)))];
         self.draft.compress(algorithm, Compress { codings, types: Some(types), length_min: 0 })
     }
@@ -42,6 +46,8 @@ impl<'t> Haproxy<'t, '_, '_> {
 
     fn one_of_global(&self, name: &str) -> Option<&'t Node> {
         let tree = self.tree;
-        tree.indices(super::ROOT, "global").iter().find_map(|section| tree.named(*section, name).next_back())
+        tree.indices(super::ROOT, "global")
+            .iter()
+            .find_map(|section| tree.named(*section, name).next_back())
     }
 }

@@ -26,7 +26,10 @@ const FATES: Fates = &[
         ],
         Fate::Done,
     ),
-    (&["timeout connect", "timeout server", "option httpchk", "http-check", "redirect", "block"], Fate::Done),
+    (
+        &["timeout connect", "timeout server", "option httpchk", "http-check", "redirect", "block"],
+        Fate::Done,
+    ),
     (&["option http-buffer-request"], Fate::Done),
     (
         &[
@@ -38,9 +41,23 @@ const FATES: Fates = &[
         ],
         Fate::Done,
     ),
-    (&["http-request reject", "http-request silent-drop", "http-request tarpit", "http-request redirect"], Fate::Done),
-    (&["http-request replace-path", "http-request replace-uri", "http-request set-path"], Fate::Done),
-    (&["http-response set-header", "http-response add-header", "http-response del-header"], Fate::Done),
+    (
+        &[
+            "http-request reject",
+            "http-request silent-drop",
+            "http-request tarpit",
+            "http-request redirect",
+        ],
+        Fate::Done,
+    ),
+    (
+        &["http-request replace-path", "http-request replace-uri", "http-request set-path"],
+        Fate::Done,
+    ),
+    (
+        &["http-response set-header", "http-response add-header", "http-response del-header"],
+        Fate::Done,
+    ),
     (
         &[
             "option forwardfor",
@@ -62,7 +79,10 @@ const FATES: Fates = &[
         ],
         Fate::Unneeded,
     ),
-    (&["clitcpka-*", "srvtcpka-*"], Fate::Lost("use `tcp-keepalive` of a `listen` or an `upstream`")),
+    (
+        &["clitcpka-*", "srvtcpka-*"],
+        Fate::Lost("use `tcp-keepalive` of a `listen` or an `upstream`"),
+    ),
     (
         &[
             "option abortonclose",
@@ -75,10 +95,28 @@ const FATES: Fates = &[
         Fate::Unneeded,
     ),
     (
-        &["http-reuse", "retries", "retry-on", "hash-type", "description", "id", "log-tag", "option allbackups"],
+        &[
+            "http-reuse",
+            "retries",
+            "retry-on",
+            "hash-type",
+            "description",
+            "id",
+            "log-tag",
+            "option allbackups",
+        ],
         Fate::Unneeded,
     ),
-    (&["timeout check", "timeout queue", "timeout client-fin", "timeout server-fin", "unique-id*"], Fate::Unneeded),
+    (
+        &[
+            "timeout check",
+            "timeout queue",
+            "timeout client-fin",
+            "timeout server-fin",
+            "unique-id*",
+        ],
+        Fate::Unneeded,
+    ),
     (&["timeout tarpit"], Fate::Done),
     (&["log"], Fate::Missing(Missing::Syslog)),
     (
@@ -96,8 +134,14 @@ const FATES: Fates = &[
         Fate::Lost("`connections` in `client` limits the connections of one worker"),
     ),
     (&["errorfile", "errorfiles", "errorloc*", "http-error"], Fate::Missing(Missing::Pages)),
-    (&["compression", "filter compression", "http-request return", "monitor-uri", "monitor"], Fate::Done),
-    (&["http-request cache-use", "http-response cache-store", "filter cache"], Fate::Missing(Missing::Cache)),
+    (
+        &["compression", "filter compression", "http-request return", "monitor-uri", "monitor"],
+        Fate::Done,
+    ),
+    (
+        &["http-request cache-use", "http-response cache-store", "filter cache"],
+        Fate::Missing(Missing::Cache),
+    ),
     (&["http-request track-sc*", "http-request sc-*"], Fate::Missing(Missing::Rates)),
     (&["http-request use-service"], Fate::Missing(Missing::Respond)),
     (&["option tcplog"], Fate::Unneeded),
@@ -121,7 +165,12 @@ const FATES: Fates = &[
         Fate::Lost("weir probes servers for requests with a request; see `health`"),
     ),
     (
-        &["http-request set-var", "http-request capture", "http-request lua", "http-request do-resolve"],
+        &[
+            "http-request set-var",
+            "http-request capture",
+            "http-request lua",
+            "http-request do-resolve",
+        ],
         Fate::Missing(Missing::Criteria),
     ),
 ];
@@ -153,7 +202,8 @@ impl Haproxy<'_, '_, '_> {
                         if is_passed { super::tcp::tell_of(self, line) } else { self.tell_of(line) }
                     }
                     let known = [&self.backends, &self.passed];
-                    let is_known = known.iter().any(|known| known.contains_key(&at)) || self.tables.contains(&at);
+                    let is_known = known.iter().any(|known| known.contains_key(&at))
+                        || self.tables.contains(&at);
                     let is_idle = section.name() == "backend" && !is_known;
                     if is_idle {
                         self.draft.lost(section, "nothing that was carried over uses it");
@@ -170,7 +220,9 @@ impl Haproxy<'_, '_, '_> {
     fn passing(&self) -> BTreeSet<usize> {
         let (mut passing, mut others) = (BTreeSet::new(), BTreeSet::new());
         let sections = self.tree.children(ROOT);
-        for (at, _) in sections.filter(|(_, node)| matches!(node.name(), "frontend" | "backend" | "listen")) {
+        for (at, _) in
+            sections.filter(|(_, node)| matches!(node.name(), "frontend" | "backend" | "listen"))
+        {
             let set = if self.mode(at) == "tcp" { &mut passing } else { &mut others };
             set.insert(at);
             set.extend(self.above(at));

@@ -15,7 +15,8 @@ use super::{Haproxy, PROXIES};
 use crate::texts;
 
 /// Counters of responses, with the statuses that they count.
-const STATUSES: [(&str, &str); 2] = [("http_err_rate", "400-499"), ("http_fail_rate", "500,502-504,506-599")];
+const STATUSES: [(&str, &str); 2] =
+    [("http_err_rate", "400-499"), ("http_fail_rate", "500,502-504,506-599")];
 
 /// A counter that a line compares: of a client, in a table.
 struct Counter<'t> {
@@ -46,20 +47,33 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let Some(comparison) = self.comparison(section, line) else { return false };
         if !self.limit_by(frontend, section, line, &comparison) {
-            self.draft.lost(line, format!("{}; weir now accepts what this rejected", Missing::Rates.why()));
+            self.draft.lost(
+                line,
+                format!("{}; weir now accepts what this rejected", Missing::Rates.why()),
+            );
         }
         true
     }
 
     /// Carries it over; returns whether that was possible.
-    fn limit_by(&mut self, frontend: usize, section: usize, line: &'t Node, comparison: &Comparison<'t>) -> bool {
+    fn limit_by(
+        &mut self,
+        frontend: usize,
+        section: usize,
+        line: &'t Node,
+        comparison: &Comparison<'t>,
+    ) -> bool {
         let Some(counter) = self.counter(frontend, section, comparison) else { return false };
         let Some((measure, size)) = self.measure(line, &counter) else { return false };
         let is_of_connections = !matches!(measure.count(), "requests" | "answers");
-        if is_of_connections && !comparison.rest.is_empty() || self.tree.nodes.iter().any(changes_sources) {
+        if is_of_connections && !comparison.rest.is_empty()
+            || self.tree.nodes.iter().any(changes_sources)
+        {
             return false;
         }
-        let Some((all, exempt)) = self.requests_of(section, line, &comparison.rest) else { return false };
+        let Some((all, exempt)) = self.requests_of(section, line, &comparison.rest) else {
+            return false;
+        };
         if !exempt.is_empty() {
             self.draft.different(line, "no limit applies to clients in `allow` of `shield`");
             self.draft.exempt(exempt);
@@ -70,12 +84,14 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let name = format!("{}-{}", self.tree.nodes[counter.table].argument(1), measure.count());
         let over = self.over(section, line, &measure);
-        let status = STATUSES.iter().find(|(name, _)| *name == counter.name).map_or("", |(_, status)| status);
+        let status = STATUSES
+            .iter()
+            .find(|(name, _)| *name == counter.name)
+            .map_or("", |(_, status)| status);
         // A refusal is one more error in HAProxy.
         let is_of_errors = counter.name == "http_err_rate";
         if is_of_errors {
-            let why =
-                "HAProxy also counts requests that its rules reject; weir does not count those that its limits reject";
+            let why = "HAProxy also counts requests that its rules reject; weir does not count those that its limits reject";
             self.draft.different_once(line, why);
         }
         let is_rate = matches!(measure, Measure::Rate { .. });
@@ -115,7 +131,11 @@ impl<'t> Haproxy<'t, '_, '_> {
         let (mut found, mut rest) = (None, Vec::new());
         let mut at = 0;
         while at < words.len() {
-            let end = if words[at] == "{" { at + 1 + words[at..].iter().position(|word| word == "}")? } else { at + 1 };
+            let end = if words[at] == "{" {
+                at + 1 + words[at..].iter().position(|word| word == "}")?
+            } else {
+                at + 1
+            };
             let part = &words[at..end];
             let inside: Vec<&'t str> = match part {
                 [_, inside @ .., _] => inside.iter().map(String::as_str).collect(),
@@ -142,8 +162,17 @@ impl<'t> Haproxy<'t, '_, '_> {
 
     /// Returns the requests of a client that count, and the clients that are exempt. None: `match`
     /// cannot express it.
-    fn requests_of(&mut self, section: usize, line: &Node, rest: &[String]) -> Option<(Vec<Requests>, Vec<String>)> {
-        let cases = if rest.is_empty() { vec![Case::default()] } else { self.cases_of(section, line, rest)? };
+    fn requests_of(
+        &mut self,
+        section: usize,
+        line: &Node,
+        rest: &[String],
+    ) -> Option<(Vec<Requests>, Vec<String>)> {
+        let cases = if rest.is_empty() {
+            vec![Case::default()]
+        } else {
+            self.cases_of(section, line, rest)?
+        };
         let mut exempt: Vec<String> = Vec::new();
         let mut all: Vec<Requests> = Vec::new();
         for case in &cases {
@@ -155,16 +184,26 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 
     /// Returns where a counter is, and the line that counts.
-    fn counter(&self, frontend: usize, section: usize, comparison: &Comparison<'t>) -> Option<Counter<'t>> {
+    fn counter(
+        &self,
+        frontend: usize,
+        section: usize,
+        comparison: &Comparison<'t>,
+    ) -> Option<Counter<'t>> {
         let (fetch, most) = (comparison.fetch, comparison.most);
-        let (fetch, arguments) = match fetch.strip_suffix(')').and_then(|fetch| fetch.split_once('(')) {
-            Some((fetch, arguments)) => (fetch, arguments),
-            None => (fetch, ""),
-        };
+        let (fetch, arguments) =
+            match fetch.strip_suffix(')').and_then(|fetch| fetch.split_once('(')) {
+                Some((fetch, arguments)) => (fetch, arguments),
+                None => (fetch, ""),
+            };
         if let Some(name) = fetch.strip_prefix("src_") {
             let table = self.table(frontend, arguments)?;
             // Only a counter of all requests of a client equals weir's.
-            let mut lines = self.tree.children(section).chain(self.tree.children(frontend)).map(|(_, node)| node);
+            let mut lines = self
+                .tree
+                .children(section)
+                .chain(self.tree.children(frontend))
+                .map(|(_, node)| node);
             let counts = |node: &&Node| {
                 let own = tracked(node, |word| word.starts_with("track-sc"));
                 own.is_some_and(|own| self.table(frontend, own) == Some(table))
@@ -190,7 +229,11 @@ impl<'t> Haproxy<'t, '_, '_> {
     fn table(&self, frontend: usize, name: &str) -> Option<usize> {
         let mut sections = self.tree.children(ROOT);
         let is_meant = |node: &Node| node.argument(1) == name && node.name() != "defaults";
-        if name.is_empty() { Some(frontend) } else { sections.find(|(_, node)| is_meant(node)).map(|(at, _)| at) }
+        if name.is_empty() {
+            Some(frontend)
+        } else {
+            sections.find(|(_, node)| is_meant(node)).map(|(at, _)| at)
+        }
     }
 
     /// Returns the measure, and how many clients the table has room for.
@@ -203,14 +246,17 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let is_of_connections = (line.name(), line.argument(1)) == ("tcp-request", "connection");
         let stored = behind("store")?.split(',').map(str::trim);
-        let mut times = stored.filter_map(|one| one.strip_prefix(counter.name)?.strip_prefix('(')?.strip_suffix(')'));
+        let mut times = stored
+            .filter_map(|one| one.strip_prefix(counter.name)?.strip_prefix('(')?.strip_suffix(')'));
         let mut rate = |count| {
             let (number, seconds) = per_unit(most, time(times.next()?)?)?;
             Some(Measure::Rate { count, number, seconds, burst: most })
         };
         let measure = match (counter.name, is_of_connections) {
             ("http_req_rate", false) if line.name() == "http-request" => rate("requests")?,
-            ("http_err_rate" | "http_fail_rate", false) if line.name() == "http-request" => rate("answers")?,
+            ("http_err_rate" | "http_fail_rate", false) if line.name() == "http-request" => {
+                rate("answers")?
+            }
             ("conn_rate", true) => rate("connections")?,
             ("conn_cur", true) => Measure::Number { count: "open", max: most },
             _ => return None,
@@ -230,19 +276,30 @@ impl<'t> Haproxy<'t, '_, '_> {
         if !matches!(measure.count(), "requests" | "answers") {
             return None;
         }
-        let status = line.arguments().skip_while(|word| *word != "deny_status" && *word != "status").nth(1);
+        let status =
+            line.arguments().skip_while(|word| *word != "deny_status" && *word != "status").nth(1);
         match (line.argument(1), status.unwrap_or("403")) {
             ("deny", "429") => None,
-            ("deny", status) if status.len() == 3 && texts::shield::over(status).is_ok() => Some(status.to_owned()),
+            ("deny", status) if status.len() == 3 && texts::shield::over(status).is_ok() => {
+                Some(status.to_owned())
+            }
             ("tarpit", _) => {
                 // Without its own time it has that of a connect.
-                let said = self.one(section, &["timeout", "tarpit"]).or(self.one(section, &["timeout", "connect"]));
+                let said = self
+                    .one(section, &["timeout", "tarpit"])
+                    .or(self.one(section, &["timeout", "connect"]));
                 match said.and_then(|said| Some((said, time(said.argument(2))?))) {
                     Some((said, us)) => self.draft.tarpits(said, us),
-                    None => self.draft.different(line, "it waits for the `tarpit` time of `shield`, by default 10 s"),
+                    None => self.draft.different(
+                        line,
+                        "it waits for the `tarpit` time of `shield`, by default 10 s",
+                    ),
                 }
                 if status != Some("429") {
-                    self.draft.different_once(line, "weir answers with 429 where HAProxy answers with 500");
+                    self.draft.different_once(
+                        line,
+                        "weir answers with 429 where HAProxy answers with 500",
+                    );
                 }
                 Some("tarpit".to_owned())
             }

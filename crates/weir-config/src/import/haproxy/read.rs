@@ -84,7 +84,10 @@ impl Line<'_> {
     }
 
     /// Reads up to its end. Err: why not, and the solution.
-    fn read(&mut self, variables: &dyn Fn(&str) -> Option<String>) -> Result<(), (&'static str, &'static str)> {
+    fn read(
+        &mut self,
+        variables: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<(), (&'static str, &'static str)> {
         let mut word: Option<String> = None;
         // The open quote.
         let mut quote = None;
@@ -102,7 +105,9 @@ impl Line<'_> {
                     Some('r') => word.get_or_insert_default().push('\r'),
                     Some('n') => word.get_or_insert_default().push('\n'),
                     Some('t') => word.get_or_insert_default().push('\t'),
-                    Some(other @ (' ' | '#' | '\\' | '"' | '\'' | '$')) => word.get_or_insert_default().push(other),
+                    Some(other @ (' ' | '#' | '\\' | '"' | '\'' | '$')) => {
+                        word.get_or_insert_default().push(other)
+                    }
                     // Kept for expressions and their groups.
                     Some(other) => word.get_or_insert_default().extend(['\\', other]),
                     None => {}

@@ -31,7 +31,10 @@ impl Haproxy<'_, '_, '_> {
             ("http-request", "return") => {
                 let Some((to, answer)) = self.returned(line) else { return Vec::new() };
                 let base = Route { to, answer, ..base };
-                self.cases(section, line).into_iter().map(|case| Step::End(case.route(base.clone()))).collect()
+                self.cases(section, line)
+                    .into_iter()
+                    .map(|case| Step::End(case.route(base.clone())))
+                    .collect()
             }
             _ if super::is_refusal(line) => self.refusal(section, line, base),
             _ => Vec::new(),
@@ -55,7 +58,10 @@ impl Haproxy<'_, '_, '_> {
         let all = self.all_cases(section, line);
         let (cases, lost) = refused(all.unwrap_or_else(|| vec![Case::default().all_but_some()]));
         if lost {
-            self.draft.lost(line, format!("{}; weir now accepts what this rejected", Missing::Criteria.why()));
+            self.draft.lost(
+                line,
+                format!("{}; weir now accepts what this rejected", Missing::Criteria.why()),
+            );
         }
         if self.any_case {
             self.draft.lost(line, "weir's paths are case-sensitive: it now accepts other spellings that this rejected");
@@ -92,8 +98,12 @@ impl Haproxy<'_, '_, '_> {
         let mut edits = Vec::new();
         for (name, value) in fields {
             match text(value) {
-                Ok(value) => edits.extend(self.draft.edit(line, Side::Answer, "add", (name, &value))),
-                Err(what) => self.draft.lost(line, format!("weir's texts have no equivalent of `{what}`")),
+                Ok(value) => {
+                    edits.extend(self.draft.edit(line, Side::Answer, "add", (name, &value)))
+                }
+                Err(what) => {
+                    self.draft.lost(line, format!("weir's texts have no equivalent of `{what}`"))
+                }
             }
         }
         Some((to, edits))
@@ -104,11 +114,17 @@ impl Haproxy<'_, '_, '_> {
     fn redirect(&mut self, section: usize, line: &Node, base: &Route) -> Vec<Step> {
         let first = if line.name() == "redirect" { 1 } else { 2 };
         let (mut status, mut to, mut other) = ("302", None, None);
-        let mut words = line.arguments().skip(first - 1).take_while(|word| !matches!(*word, "if" | "unless"));
+        let mut words =
+            line.arguments().skip(first - 1).take_while(|word| !matches!(*word, "if" | "unless"));
         while let Some(word) = words.next() {
             match word {
-                "scheme" => to = words.next().map(|scheme| (scheme, format!("{scheme}://$host$request_uri"))),
-                "prefix" => to = words.next().map(|prefix| ("", self.located(prefix, "$request_uri"))),
+                "scheme" => {
+                    to =
+                        words.next().map(|scheme| (scheme, format!("{scheme}://$host$request_uri")))
+                }
+                "prefix" => {
+                    to = words.next().map(|prefix| ("", self.located(prefix, "$request_uri")))
+                }
                 "location" => to = words.next().map(|place| ("", self.located(place, ""))),
                 "code" => status = words.next().unwrap_or_default(),
                 word => other = Some(word),
@@ -119,11 +135,15 @@ impl Haproxy<'_, '_, '_> {
             (Some((_, to)), None) => self.draft.redirect(line, status, &to),
             (_, other) => {
                 let what = other.unwrap_or("address");
-                self.draft.lost(line, format!("{}; weir has no equivalent of its `{what}`", Missing::Redirect.why()));
+                self.draft.lost(
+                    line,
+                    format!("{}; weir has no equivalent of its `{what}`", Missing::Redirect.why()),
+                );
                 None
             }
         };
-        let asks_less = line.words.iter().any(|word| word == "if") && !self.asks_only_for_tls(section, line);
+        let asks_less =
+            line.words.iter().any(|word| word == "if") && !self.asks_only_for_tls(section, line);
         let cases = match led {
             Some(_) if is_to_tls => self.sent_to_tls(section, line),
             Some(_) => self.cases(section, line),
@@ -132,7 +152,10 @@ impl Haproxy<'_, '_, '_> {
         self.draft.groups[base.group].only_tls |= is_to_tls && cases.is_empty() && !asks_less;
         let Some(to) = led else { return Vec::new() };
         let has_port = |at: &usize| {
-            self.draft.listens[*at].address.network().is_some_and(|address| !matches!(address.port(), 80 | 443))
+            self.draft.listens[*at]
+                .address
+                .network()
+                .is_some_and(|address| !matches!(address.port(), 80 | 443))
         };
         if is_to_tls && self.draft.groups[base.group].listens.iter().any(has_port) {
             self.draft.different(line, "`$host` does not contain the port that a client requests");
@@ -143,7 +166,8 @@ impl Haproxy<'_, '_, '_> {
     /// Returns the cases of a redirect to TLS.
     fn sent_to_tls(&mut self, section: usize, line: &Node) -> Vec<Case> {
         let all = self.all_cases(section, line);
-        let (cases, is_more, lost) = sent_to_tls(all.unwrap_or_else(|| vec![Case::default().all_but_some()]));
+        let (cases, is_more, lost) =
+            sent_to_tls(all.unwrap_or_else(|| vec![Case::default().all_but_some()]));
         if lost {
             self.draft.missing(line, Missing::Criteria);
         }
@@ -158,14 +182,19 @@ impl Haproxy<'_, '_, '_> {
     /// the redirect.
     fn located(&self, theirs: &str, behind: &str) -> String {
         let text = text(theirs).unwrap_or_else(|_| theirs.to_owned());
-        if text == "/" && !behind.is_empty() { behind.to_owned() } else { format!("{text}{behind}") }
+        if text == "/" && !behind.is_empty() {
+            behind.to_owned()
+        } else {
+            format!("{text}{behind}")
+        }
     }
 }
 
 /// Returns the response behind this many words of a line.
 fn said(line: &Node, words: usize) -> Said<'_> {
     let mut said = Said::default();
-    let mut rest = line.arguments().skip(words - 1).take_while(|word| !matches!(*word, "if" | "unless"));
+    let mut rest =
+        line.arguments().skip(words - 1).take_while(|word| !matches!(*word, "if" | "unless"));
     while let Some(word) = rest.next() {
         let mut value = || rest.next().unwrap_or_default();
         match word {

@@ -71,7 +71,8 @@ const LOST_WITH_VALUE: [&str; 18] = [
 /// Words about the probe only, with a value.
 const OF_PROBES: [&str; 4] = ["port", "addr", "fastinter", "downinter"];
 /// Words about TLS, with a value; they have no effect without `ssl`.
-const OF_TLS: [&str; 8] = ["verify", "ca-file", "crl-file", "crt", "sni", "verifyhost", "ssl-min-ver", "ssl-max-ver"];
+const OF_TLS: [&str; 8] =
+    ["verify", "ca-file", "crl-file", "crt", "sni", "verifyhost", "ssl-min-ver", "ssl-max-ver"];
 
 /// The settings of a server, or of the following ones.
 #[derive(Debug, Clone, Default)]
@@ -97,7 +98,10 @@ pub(super) struct Settings<'t> {
 }
 
 /// Returns the servers of a section, each with its settings.
-pub(super) fn servers<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize) -> Vec<(&'t Node, Settings<'t>)> {
+pub(super) fn servers<'t>(
+    haproxy: &mut Haproxy<'t, '_, '_>,
+    section: usize,
+) -> Vec<(&'t Node, Settings<'t>)> {
     let tree = haproxy.tree;
     let is_tcp = haproxy.mode(section) == "tcp";
     let mut defaults = inherited(haproxy, section, is_tcp);
@@ -138,7 +142,13 @@ fn inherited<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, is_tcp: bool
 
 impl<'t> Settings<'t> {
     /// Applies the words of a line behind the first ones.
-    fn take(&mut self, haproxy: &mut Haproxy<'t, '_, '_>, line: &'t Node, first: usize, is_tcp: bool) {
+    fn take(
+        &mut self,
+        haproxy: &mut Haproxy<'t, '_, '_>,
+        line: &'t Node,
+        first: usize,
+        is_tcp: bool,
+    ) {
         let draft = &mut *haproxy.draft;
         let mut words = line.arguments().skip(first);
         while let Some(word) = words.next() {
@@ -166,11 +176,19 @@ impl<'t> Settings<'t> {
                 }
                 "resolvers" => {
                     value();
-                    draft.note(line.place, Kind::Different, &line.shown(), Missing::Discovery.why());
+                    draft.note(
+                        line.place,
+                        Kind::Different,
+                        &line.shown(),
+                        Missing::Discovery.why(),
+                    );
                 }
                 _ if OF_PROBES.contains(&word) => {
                     value();
-                    draft.different(line, "weir probes the address of the server, and always at the same `interval`");
+                    draft.different(
+                        line,
+                        "weir probes the address of the server, and always at the same `interval`",
+                    );
                 }
                 _ if WITH_VALUE.contains(&word) => drop(value()),
                 _ => {
@@ -195,7 +213,9 @@ impl<'t> Settings<'t> {
             "no-verifyhost" => drop(self.tls.remove("verifyhost")),
             // One does not take the other back.
             "send-proxy" | "no-send-proxy" => self.headers[0] = says,
-            _ if word.trim_start_matches("no-").starts_with("send-proxy-v2") => self.headers[1] = says,
+            _ if word.trim_start_matches("no-").starts_with("send-proxy-v2") => {
+                self.headers[1] = says
+            }
             _ => return WITHOUT_VALUE.contains(&word),
         }
         true
@@ -243,7 +263,10 @@ impl<'t> Settings<'t> {
     ) {
         for (name, value) in &self.probes {
             if probes.insert(name, value.clone()).is_some_and(|other| other != *value) {
-                haproxy.draft.different(line, "weir probes all servers of a group alike, and uses the last setting");
+                haproxy.draft.different(
+                    line,
+                    "weir probes all servers of a group alike, and uses the last setting",
+                );
             }
         }
     }

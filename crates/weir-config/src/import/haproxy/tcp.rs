@@ -22,7 +22,8 @@ use super::fate::time;
 pub(super) use fate::tell_of;
 
 /// The note on times that differ.
-const ONE_IDLE: &str = "weir has one `idle-timeout` and one `half-close-timeout` for each `tcp`, and uses the largest";
+const ONE_IDLE: &str =
+    "weir has one `idle-timeout` and one `half-close-timeout` for each `tcp`, and uses the largest";
 
 /// Converts a frontend, or a `listen`.
 pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
@@ -60,7 +61,9 @@ pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
 fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: bool) {
     let has = |word: &str| node.arguments().any(|other| other == word);
     let words: Vec<&str> = node.arguments().collect();
-    let value = |name: &str| words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1).copied());
+    let value = |name: &str| {
+        words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1).copied())
+    };
     let draft = &mut *haproxy.draft;
     if has("ssl") {
         let why = "`tcp` forwards bytes unchanged: weir terminates TLS only for requests; install the certificate on the server";
@@ -80,7 +83,9 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
         let path = text.strip_prefix("unix@").or(Some(text).filter(|text| text.starts_with('/')));
         let all = match path {
             Some(path) => Some(vec![format!("{UNIX}{path}")]),
-            None if text.find('@').is_some_and(|at| !matches!(&text[..at], "ipv4" | "ipv6")) => None,
+            None if text.find('@').is_some_and(|at| !matches!(&text[..at], "ipv4" | "ipv6")) => {
+                None
+            }
             None => addresses(text, has("v4v6")),
         };
         let Some(all) = all else {
@@ -93,7 +98,10 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
         let rights = [("mode", value("mode")), ("group", value("group").or(value("gid")))];
         all.iter().for_each(|address| tcp.listen(draft, node, address, announced, rights));
         if path.is_some() && value("user").or(value("uid")).is_some() {
-            draft.lost(node, "a socket belongs to weir's user; `mode` and `group` decide who can connect");
+            draft.lost(
+                node,
+                "a socket belongs to weir's user; `mode` and `group` decide who can connect",
+            );
         }
     }
 }
@@ -126,7 +134,10 @@ impl Leads {
                 let Some(lead) = self.lead(haproxy, line) else { continue };
                 tcp.to = Some(lead);
                 for later in rest {
-                    haproxy.draft.lost(later, "no connection reaches this rule: an earlier rule takes them all");
+                    haproxy.draft.lost(
+                        later,
+                        "no connection reaches this rule: an earlier rule takes them all",
+                    );
                 }
                 return false;
             }
@@ -136,15 +147,16 @@ impl Leads {
                     self.closes |= rules::keeps_out(haproxy, self.at, line);
                     continue;
                 }
-                let why =
-                    "weir chooses servers of connections only by the TLS name, `req.ssl_sni`; these go to the default";
+                let why = "weir chooses servers of connections only by the TLS name, `req.ssl_sni`; these go to the default";
                 haproxy.draft.lost(line, why);
                 continue;
             };
             let Some(lead) = self.lead(haproxy, line) else { continue };
             let taken: Vec<bool> = names.iter().map(|name| tcp.name(name, lead)).collect();
             if !taken.contains(&true) {
-                haproxy.draft.lost(line, "no connection reaches this rule: earlier rules take them all");
+                haproxy
+                    .draft
+                    .lost(line, "no connection reaches this rule: earlier rules take them all");
             }
         }
         true
@@ -176,7 +188,10 @@ impl Leads {
             return Lead::Closed;
         }
         let Some(upstream) = server::backend(haproxy, section) else {
-            haproxy.draft.lost(line, "none of its servers could be carried over: weir resets these connections");
+            haproxy.draft.lost(
+                line,
+                "none of its servers could be carried over: weir resets these connections",
+            );
             return Lead::Closed;
         };
         if !self.sections.contains(&section) {
@@ -189,8 +204,9 @@ impl Leads {
 /// Returns how long a connection from a frontend to the servers of a section may be idle, and how
 /// long when one side has ended. None: for ever.
 fn idle(haproxy: &Haproxy<'_, '_, '_>, frontend: usize, section: usize) -> [Option<u64>; 2] {
-    let us =
-        |section: usize, name: &str| time(haproxy.one(section, &["timeout", name])?.argument(2)).filter(|us| *us > 0);
+    let us = |section: usize, name: &str| {
+        time(haproxy.one(section, &["timeout", name])?.argument(2)).filter(|us| *us > 0)
+    };
     let least = |client: &str, server: &str| {
         let both = [us(frontend, client), us(section, server)];
         both.into_iter().flatten().min()
@@ -203,8 +219,9 @@ fn idle(haproxy: &Haproxy<'_, '_, '_>, frontend: usize, section: usize) -> [Opti
 /// Returns when the connections of a side are probed, if that is on and times are set: `clitcpka`
 /// or `srvtcpka`.
 fn asked(haproxy: &mut Haproxy<'_, '_, '_>, at: usize, side: &str) -> Option<String> {
-    let is_off =
-        |line: &Node| line.argument(1) == "option" && (line.argument(2) == side || line.argument(2) == "tcpka");
+    let is_off = |line: &Node| {
+        line.argument(1) == "option" && (line.argument(2) == side || line.argument(2) == "tcpka")
+    };
     if haproxy.tree.named(at, "no").any(is_off) {
         return None;
     }
@@ -232,13 +249,17 @@ fn asked(haproxy: &mut Haproxy<'_, '_, '_>, at: usize, side: &str) -> Option<Str
 
 fn times(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, at: usize, sections: &[usize]) {
     let node = &haproxy.tree.nodes[at];
-    let all: Vec<[Option<u64>; 2]> = sections.iter().map(|section| idle(haproxy, at, *section)).collect();
+    let all: Vec<[Option<u64>; 2]> =
+        sections.iter().map(|section| idle(haproxy, at, *section)).collect();
     if all.iter().any(|other| *other != all[0]) {
         haproxy.draft.different(node, ONE_IDLE);
     }
     for (which, name) in ["idle-timeout", "half-close-timeout"].into_iter().enumerate() {
-        let largest =
-            all.iter().map(|times| times[which]).collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
+        let largest = all
+            .iter()
+            .map(|times| times[which])
+            .collect::<Option<Vec<u64>>>()
+            .and_then(|all| all.into_iter().max());
         match largest {
             Some(us) => tcp.time(haproxy.draft, node, name, us),
             None if which == 0 => {

@@ -26,13 +26,23 @@ pub(super) enum Test {
 impl Nginx<'_, '_, '_> {
     /// Returns the responses of `return`, one for each scheme if they differ, or one for both;
     /// empty: it has been noted.
-    pub(super) fn answers(&mut self, server: &Server, at: usize, node: &Node) -> Vec<(Option<Scheme>, To)> {
+    pub(super) fn answers(
+        &mut self,
+        server: &Server,
+        at: usize,
+        node: &Node,
+    ) -> Vec<(Option<Scheme>, To)> {
         let (status, text) = match node.argument(1) {
             url if !url.bytes().all(|byte| byte.is_ascii_digit()) => ("302", url),
             status => (status, node.argument(2)),
         };
         if status == "444" {
-            self.draft.note(node.place, Kind::Closed, &node.shown(), "weir always answers, here with 502");
+            self.draft.note(
+                node.place,
+                Kind::Closed,
+                &node.shown(),
+                "weir always answers, here with 502",
+            );
             return vec![(None, To::Closed)];
         }
         if REDIRECTS.contains(&status) && !text.is_empty() {
@@ -42,7 +52,8 @@ impl Nginx<'_, '_, '_> {
         if says_more && refuses(node) {
             self.draft.different(node, "its text has variables, so it is left out");
         } else if says_more {
-            self.draft.lost(node, "the text of `respond` is the same for all clients, without variables");
+            self.draft
+                .lost(node, "the text of `respond` is the same for all clients, without variables");
             return Vec::new();
         }
         let media_type = self.one(at, "default_type").map_or("text/plain", |node| node.argument(1));
@@ -63,21 +74,35 @@ impl Nginx<'_, '_, '_> {
         to.map(|to| (None, to)).into_iter().collect()
     }
 
-    fn redirects(&mut self, server: &Server, node: &Node, status: &str, to: &str) -> Vec<(Option<Scheme>, To)> {
+    fn redirects(
+        &mut self,
+        server: &Server,
+        node: &Node,
+        status: &str,
+        to: &str,
+    ) -> Vec<(Option<Scheme>, To)> {
         let mut to = to.to_owned();
         if to.contains("$http_host") {
-            self.draft.different(node, "`$host` has no port, as clients of port 80 and 443 send none");
+            self.draft
+                .different(node, "`$host` has no port, as clients of port 80 and 443 send none");
             to = to.replace("$http_host", "$host");
         }
         if let Some(name) = server.names.first() {
             to = to.replace("$server_name", name);
         }
         let Some(rest) = to.strip_prefix("$scheme") else {
-            return self.draft.redirect(node, status, &to).map(|to| (None, to)).into_iter().collect();
+            return self
+                .draft
+                .redirect(node, status, &to)
+                .map(|to| (None, to))
+                .into_iter()
+                .collect();
         };
         let schemes: Vec<Scheme> = self.draft.schemes_of(server.group).collect();
         let led = |scheme: Scheme| {
-            self.draft.redirect(node, status, &format!("{}{rest}", scheme.word())).map(|to| (Some(scheme), to))
+            self.draft
+                .redirect(node, status, &format!("{}{rest}", scheme.word()))
+                .map(|to| (Some(scheme), to))
         };
         schemes.into_iter().filter_map(led).collect()
     }
@@ -86,7 +111,9 @@ impl Nginx<'_, '_, '_> {
     /// returns whether that was possible.
     pub(super) fn server_test(&mut self, server: &mut Server, at: usize) -> bool {
         let tree = self.tree;
-        let (Some(test), [only]) = (self.test_of(at), &tree.nodes[at].children[..]) else { return false };
+        let (Some(test), [only]) = (self.test_of(at), &tree.nodes[at].children[..]) else {
+            return false;
+        };
         let answer = &tree.nodes[*only];
         if answer.name() != "return" {
             return false;
@@ -135,7 +162,8 @@ impl Nginx<'_, '_, '_> {
         self.answer_changes(&mut route, at);
         for host in hosts {
             let route = Route { host: host.clone(), ..route.clone() };
-            let twins: Vec<Route> = server.refusals.iter().filter_map(|refusal| refusal.twin(&route)).collect();
+            let twins: Vec<Route> =
+                server.refusals.iter().filter_map(|refusal| refusal.twin(&route)).collect();
             twins.into_iter().chain([route]).for_each(|route| self.draft.route(route));
         }
     }
@@ -151,8 +179,12 @@ impl Nginx<'_, '_, '_> {
             None => (true, rest.strip_prefix('=')?.trim()),
         };
         match (name, value) {
-            ("$scheme", "http" | "https") => Some(Test::Scheme(Scheme::of((value == "https") == is))),
-            ("$host", _) if is => crate::texts::host_pattern(value).ok().filter(|host| host != "*").map(Test::Host),
+            ("$scheme", "http" | "https") => {
+                Some(Test::Scheme(Scheme::of((value == "https") == is)))
+            }
+            ("$host", _) if is => {
+                crate::texts::host_pattern(value).ok().filter(|host| host != "*").map(Test::Host)
+            }
             _ => None,
         }
     }
@@ -170,7 +202,9 @@ impl Nginx<'_, '_, '_> {
         let tree = self.tree;
         let block = self.access_block(at);
         let mut access = Access::default();
-        for (_, node) in tree.children(block).filter(|(_, node)| matches!(node.name(), "allow" | "deny")) {
+        for (_, node) in
+            tree.children(block).filter(|(_, node)| matches!(node.name(), "allow" | "deny"))
+        {
             match node.argument(1) {
                 // None of weir's listeners has such clients.
                 "unix:" => {}
@@ -183,7 +217,9 @@ impl Nginx<'_, '_, '_> {
 
     /// Returns the nearest block with `allow` or `deny`, or the file.
     pub(super) fn access_block(&self, at: usize) -> usize {
-        let says = |block: usize| ["allow", "deny"].iter().any(|name| !self.tree.indices(block, name).is_empty());
+        let says = |block: usize| {
+            ["allow", "deny"].iter().any(|name| !self.tree.indices(block, name).is_empty())
+        };
         let mut block = at;
         while block != super::ROOT && !says(block) {
             block = self.tree.nodes[block].parent;

@@ -44,7 +44,8 @@ fn cache(nginx: &mut Nginx<'_, '_, '_>, route: &Route, at: usize) -> Vec<String>
     // nginx guesses no lifetimes.
     let mut lines = vec!["heuristic #false".to_owned()];
     valid(nginx, at, &mut lines);
-    let key = nginx.one(at, "proxy_cache_key").map_or_else(Vec::new, |node| key(nginx, route, node));
+    let key =
+        nginx.one(at, "proxy_cache_key").map_or_else(Vec::new, |node| key(nginx, route, node));
     if !key.is_empty() {
         lines.push(format!("key{}", key.concat()));
     }
@@ -75,7 +76,9 @@ fn valid(nginx: &mut Nginx<'_, '_, '_>, at: usize, lines: &mut Vec<String>) {
                 Ok(status) if seen.contains(&status) => {}
                 Ok(status) => fine.push(status),
                 Err(_) if *status == "any" => {
-                    nginx.draft.lost(node, "`ttl` needs each status by name; `any` means all of them");
+                    nginx
+                        .draft
+                        .lost(node, "`ttl` needs each status by name; `any` means all of them");
                 }
                 Err(why) => nginx.draft.lost(node, why),
             }
@@ -97,7 +100,8 @@ fn valid(nginx: &mut Nginx<'_, '_, '_>, at: usize, lines: &mut Vec<String>) {
 /// Converts the parts of the key beyond those of every key of weir.
 fn key(nginx: &mut Nginx<'_, '_, '_>, route: &Route, node: &Node) -> Vec<String> {
     let text: String = node.arguments().collect();
-    let (mut headers, mut cookies, mut has_query, mut others) = (Vec::new(), Vec::new(), false, Vec::new());
+    let (mut headers, mut cookies, mut has_query, mut others) =
+        (Vec::new(), Vec::new(), false, Vec::new());
     for name in text.split('$').skip(1) {
         let name = name.strip_prefix('{').unwrap_or(name);
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
@@ -106,7 +110,9 @@ fn key(nginx: &mut Nginx<'_, '_, '_>, route: &Route, node: &Node) -> Vec<String>
         match name.split_once('_') {
             _ if IN_EVERY_KEY.contains(&name) => {}
             _ if matches!(name, "request_uri" | "uri" | "args" | "query_string") => {}
-            Some(("cookie", cookie)) if texts::cookie_name(cookie).is_ok() => cookies.push(cookie.to_owned()),
+            Some(("cookie", cookie)) if texts::cookie_name(cookie).is_ok() => {
+                cookies.push(cookie.to_owned())
+            }
             Some(("http", header)) if is_seen(route, &header.replace('_', "-")) => {
                 headers.push(header.replace('_', "-"))
             }
@@ -140,8 +146,11 @@ fn bypass(nginx: &mut Nginx<'_, '_, '_>, at: usize) -> Vec<String> {
         let Some(node) = nginx.one(at, name) else { continue };
         let mut others = Vec::new();
         for word in node.arguments() {
-            match word.strip_prefix("$cookie_").filter(|cookie| texts::cookie_name(cookie).is_ok()) {
-                Some(cookie) if !cookies.iter().any(|one| one == cookie) => cookies.push(cookie.to_owned()),
+            match word.strip_prefix("$cookie_").filter(|cookie| texts::cookie_name(cookie).is_ok())
+            {
+                Some(cookie) if !cookies.iter().any(|one| one == cookie) => {
+                    cookies.push(cookie.to_owned())
+                }
                 Some(_) => {}
                 None => others.push(word),
             }

@@ -17,20 +17,29 @@ impl Nginx<'_, '_, '_> {
         let mut compress = Compress::default();
         let mut first = None;
         for (coding, name, level) in CODINGS {
-            let Some(node) = self.one(at, name).filter(|node| node.argument(1) == "on") else { continue };
-            let level =
-                self.one(at, &format!("{name}_comp_level")).map_or(Some(level), |node| node.argument(1).parse().ok());
+            let Some(node) = self.one(at, name).filter(|node| node.argument(1) == "on") else {
+                continue;
+            };
+            let level = self
+                .one(at, &format!("{name}_comp_level"))
+                .map_or(Some(level), |node| node.argument(1).parse().ok());
             compress.codings.push((coding, level));
             let length = self.one(at, &format!("{name}_min_length"));
-            let length = length.map_or(Some(LENGTH_MIN), |node| size(node.argument(1))).unwrap_or(LENGTH_MIN);
+            let length = length
+                .map_or(Some(LENGTH_MIN), |node| size(node.argument(1)))
+                .unwrap_or(LENGTH_MIN);
             // HTML is always among them.
             let mut types = vec!["text/html".to_owned()];
-            let others = self.one(at, &format!("{name}_types")).into_iter().flat_map(|node| node.arguments());
+            let others = self
+                .one(at, &format!("{name}_types"))
+                .into_iter()
+                .flat_map(|node| node.arguments());
             types.extend(others.filter(|one| *one != "text/html").map(str::to_owned));
             if types.iter().any(|one| one == "*") {
                 types = vec!["*".to_owned()];
             }
-            let differs = first.is_some() && (compress.types.as_ref() != Some(&types) || compress.length_min != length);
+            let differs = first.is_some()
+                && (compress.types.as_ref() != Some(&types) || compress.length_min != length);
             if differs {
                 self.draft.different(
                     node,

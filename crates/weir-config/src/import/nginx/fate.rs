@@ -28,8 +28,26 @@ const FATES: Fates = &[
         ],
         Fate::Done,
     ),
-    (&["ssl_protocols", "ssl_client_certificate", "ssl_verify_client", "ssl_crl", "ssl_session_tickets"], Fate::Done),
-    (&["proxy_set_header", "proxy_hide_header", "add_header", "client_max_body_size", "log_format"], Fate::Done),
+    (
+        &[
+            "ssl_protocols",
+            "ssl_client_certificate",
+            "ssl_verify_client",
+            "ssl_crl",
+            "ssl_session_tickets",
+        ],
+        Fate::Done,
+    ),
+    (
+        &[
+            "proxy_set_header",
+            "proxy_hide_header",
+            "add_header",
+            "client_max_body_size",
+            "log_format",
+        ],
+        Fate::Done,
+    ),
     (
         &[
             "proxy_connect_timeout",
@@ -109,7 +127,13 @@ const FATES: Fates = &[
         Fate::Unneeded,
     ),
     (
-        &["proxy_http_version", "proxy_buffering", "proxy_buffer_size", "proxy_buffers", "proxy_busy_buffers_size"],
+        &[
+            "proxy_http_version",
+            "proxy_buffering",
+            "proxy_buffer_size",
+            "proxy_buffers",
+            "proxy_busy_buffers_size",
+        ],
         Fate::Unneeded,
     ),
     (
@@ -152,13 +176,21 @@ const FATES: Fates = &[
         &["ssl_stapling*", "ssl_trusted_certificate"],
         Fate::Lost("weir fetches no OCSP response; name its file in `ocsp` of a `certificate`"),
     ),
-    (&["ssl_session_ticket_key"], Fate::Lost("weir uses a different file of keys; see `ticket-keys`")),
+    (
+        &["ssl_session_ticket_key"],
+        Fate::Lost("weir uses a different file of keys; see `ticket-keys`"),
+    ),
     (&["proxy_send_timeout"], Fate::Lost("weir has no separate timeout for sending to servers")),
     (
         &["proxy_redirect", "proxy_cookie_*"],
-        Fate::Lost("weir changes no addresses within responses; configure the application's own address"),
+        Fate::Lost(
+            "weir changes no addresses within responses; configure the application's own address",
+        ),
     ),
-    (&["proxy_intercept_errors", "error_page", "recursive_error_pages"], Fate::Missing(Missing::Pages)),
+    (
+        &["proxy_intercept_errors", "error_page", "recursive_error_pages"],
+        Fate::Missing(Missing::Pages),
+    ),
     (&["resolver"], Fate::Missing(Missing::Discovery)),
     (
         &[
@@ -175,7 +207,10 @@ const FATES: Fates = &[
         ],
         Fate::Missing(Missing::Files),
     ),
-    (&["gzip_vary", "gzip_disable", "gzip_buffers", "gzip_http_version", "gzip_proxied"], Fate::Unneeded),
+    (
+        &["gzip_vary", "gzip_disable", "gzip_buffers", "gzip_http_version", "gzip_proxied"],
+        Fate::Unneeded,
+    ),
     (&["brotli_buffers", "brotli_window"], Fate::Unneeded),
     (
         &[
@@ -200,7 +235,10 @@ const FATES: Fates = &[
     (&["limit_req_log_level", "limit_conn_log_level"], Fate::Unneeded),
     (&["limit_rate*"], Fate::Missing(Missing::Nothing)),
     (&["stream"], Fate::Done),
-    (&["mail"], Fate::Lost("weir speaks no mail protocol; `tcp` forwards connections to a mail server")),
+    (
+        &["mail"],
+        Fate::Lost("weir speaks no mail protocol; `tcp` forwards connections to a mail server"),
+    ),
     (
         &["stub_status", "status_zone", "api"],
         Fate::Lost("`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics"),
@@ -236,7 +274,8 @@ impl Nginx<'_, '_, '_> {
         for at in tree.below(ROOT) {
             let node = &tree.nodes[at];
             let parent = &tree.nodes[node.parent];
-            is_inside[at] = is_inside[node.parent] || node.parent != ROOT && CLOSED.contains(&parent.name());
+            is_inside[at] =
+                is_inside[node.parent] || node.parent != ROOT && CLOSED.contains(&parent.name());
             if !is_inside[at] {
                 self.tell_of(at, node);
             }
@@ -253,10 +292,14 @@ impl Nginx<'_, '_, '_> {
             "send_timeout" => self.client_time(node, "send-timeout"),
             "large_client_header_buffers" => self.header_buffers(node),
             "underscores_in_headers" if node.argument(1) == "on" => {
-                self.draft.client_lines.insert("underscores", ("underscores #true".to_owned(), node.place));
+                self.draft
+                    .client_lines
+                    .insert("underscores", ("underscores #true".to_owned(), node.place));
             }
             "proxy_ignore_client_abort" if node.argument(1) == "on" => {
-                self.draft.client_lines.insert("half-closed", ("half-closed \"serve\"".to_owned(), node.place));
+                self.draft
+                    .client_lines
+                    .insert("half-closed", ("half-closed \"serve\"".to_owned(), node.place));
                 self.draft.different_once(
                     node,
                     "weir has this for all clients that only end their sending direction: a reset always cancels",
@@ -269,16 +312,22 @@ impl Nginx<'_, '_, '_> {
             }
             "real_ip_header" | "underscores_in_headers" => {}
             "access_log" => self.access_log(node),
-            "return" if parent.argument(1).starts_with('@') => self.draft.missing(node, Missing::Respond),
+            "return" if parent.argument(1).starts_with('@') => {
+                self.draft.missing(node, Missing::Respond)
+            }
             // Handled with a server or a location.
             "return" => {}
             // Handled where `proxy_pass` is.
-            "rewrite" if !self.passes_on(node.parent) => self.draft.missing(node, Missing::Redirect),
+            "rewrite" if !self.passes_on(node.parent) => {
+                self.draft.missing(node, Missing::Redirect)
+            }
             "rewrite" => {}
             "if" if self.tree.nodes[node.parent].name() == "server" => {}
             "if" if self.tests.contains(&at) => {}
             "if" => self.lost_test(at),
-            "proxy_redirect" if matches!(node.argument(1), "off" | "default") => self.draft.unneeded(name),
+            "proxy_redirect" if matches!(node.argument(1), "off" | "default") => {
+                self.draft.unneeded(name)
+            }
             "gzip" | "autoindex" | "proxy_intercept_errors" if node.argument(1) == "off" => {}
             _ if super::cache::tell_of_cache(self, node) => {}
             _ => self.draft.tell_by(FATES, node, 1),
@@ -294,7 +343,8 @@ impl Nginx<'_, '_, '_> {
     fn client_time(&mut self, node: &Node, name: &'static str) {
         match time(node.argument(1)) {
             Some(0) if name == "idle-timeout" => {
-                self.draft.different(node, "weir keeps connections of clients open for `idle-timeout`");
+                self.draft
+                    .different(node, "weir keeps connections of clients open for `idle-timeout`");
             }
             Some(us) => self.draft.amount(None, node, name, us),
             None => self.draft.lost(node, "this is not a time"),
@@ -303,7 +353,8 @@ impl Nginx<'_, '_, '_> {
 
     /// Converts a number and a size: a line fits into one buffer, a head into all.
     fn header_buffers(&mut self, node: &Node) {
-        let (Ok(number), Some(bytes)) = (node.argument(1).parse::<u64>(), size(node.argument(2))) else {
+        let (Ok(number), Some(bytes)) = (node.argument(1).parse::<u64>(), size(node.argument(2)))
+        else {
             return self.draft.lost(node, "it takes a number and a size");
         };
         self.draft.amount(None, node, "line-limit", bytes);
@@ -319,7 +370,10 @@ impl Nginx<'_, '_, '_> {
                     .entry("trusted-proxies")
                     .or_insert_with(|| ("trusted-proxies".to_owned(), node.place));
                 line.push_str(&format!(" {}", literal(&range)));
-                if self.one(node.parent, "real_ip_recursive").is_none_or(|node| node.argument(1) != "on") {
+                if self
+                    .one(node.parent, "real_ip_recursive")
+                    .is_none_or(|node| node.argument(1) != "on")
+                {
                     let why = "weir skips all addresses of `trusted-proxies` in X-Forwarded-For, as with `real_ip_recursive on`; here the last address is the client's";
                     self.draft.different_once(node, why);
                 }
@@ -341,7 +395,9 @@ impl Nginx<'_, '_, '_> {
                 );
             }
             _ if path.starts_with("syslog:") => return self.draft.missing(node, Missing::Syslog),
-            _ if path.contains('$') => return self.draft.lost(node, "weir has one log, in one file"),
+            _ if path.contains('$') => {
+                return self.draft.lost(node, "weir has one log, in one file");
+            }
             _ => {}
         }
         if node.arguments().any(|word| word.starts_with("if=")) {
@@ -363,7 +419,10 @@ impl Nginx<'_, '_, '_> {
         let tops = tops.filter(|_| !is_tcp).chain(is_tcp.then_some(block));
         let mut formats = tops.flat_map(|top| self.tree.named(top, "log_format"));
         let Some(format) = formats.find(|format| format.argument(1) == name) else {
-            self.draft.different(node, format!("unknown `log_format {name}`: weir writes `combined` lines"));
+            self.draft.different(
+                node,
+                format!("unknown `log_format {name}`: weir writes `combined` lines"),
+            );
             return String::new();
         };
         let (escape, parts): (Vec<&str>, Vec<&str>) =
@@ -425,7 +484,9 @@ fn of_connections(text: &str) -> String {
         }
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (name, behind) = rest.split_at(end);
-        out.push_str(NAMES.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours));
+        out.push_str(
+            NAMES.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours),
+        );
         rest = behind;
     }
     out.push_str(rest);

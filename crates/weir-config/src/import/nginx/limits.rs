@@ -34,10 +34,18 @@ struct Words {
     dry_run: &'static str,
 }
 
-const REQUESTS: Words =
-    Words { limit: "limit_req", zone: "limit_req_zone", status: "limit_req_status", dry_run: "limit_req_dry_run" };
-const CONNECTIONS: Words =
-    Words { limit: "limit_conn", zone: "limit_conn_zone", status: "limit_conn_status", dry_run: "limit_conn_dry_run" };
+const REQUESTS: Words = Words {
+    limit: "limit_req",
+    zone: "limit_req_zone",
+    status: "limit_req_status",
+    dry_run: "limit_req_dry_run",
+};
+const CONNECTIONS: Words = Words {
+    limit: "limit_conn",
+    zone: "limit_conn_zone",
+    status: "limit_conn_status",
+    dry_run: "limit_conn_dry_run",
+};
 
 /// A server that takes requests.
 pub(super) struct Served {
@@ -75,10 +83,16 @@ struct Place<'s> {
 }
 
 impl<'s> Places<'s> {
-    pub(super) fn new(tree: &Tree, defaults: &BTreeMap<String, usize>, served: &'s [Served]) -> Places<'s> {
+    pub(super) fn new(
+        tree: &Tree,
+        defaults: &BTreeMap<String, usize>,
+        served: &'s [Served],
+    ) -> Places<'s> {
         let number = |at: &usize| served.iter().position(|one| one.at == *at);
         let mut of: BTreeMap<&str, Place<'s>> = BTreeMap::new();
-        for (address, default) in defaults.iter().filter_map(|(address, at)| Some((address, number(at)?))) {
+        for (address, default) in
+            defaults.iter().filter_map(|(address, at)| Some((address, number(at)?)))
+        {
             of.insert(address, Place { default, exact: HashSet::new(), domains: Vec::new() });
         }
         for one in served {
@@ -99,9 +113,11 @@ impl<'s> Places<'s> {
         let known: usize = self.0.iter().map(|place| 1 + place.domains.len()).sum();
         let is_much = known.saturating_mul(hosts.len()) > COMPARED_MAX;
         let is_known = |place: &Place<'_>, host: &String| {
-            place.exact.contains(host.as_str()) || place.domains.iter().any(|domain| covers_host(domain, host))
+            place.exact.contains(host.as_str())
+                || place.domains.iter().any(|domain| covers_host(domain, host))
         };
-        let catches = |place: &&Place<'_>| is_much || hosts.iter().any(|host| !is_known(place, host));
+        let catches =
+            |place: &&Place<'_>| is_much || hosts.iter().any(|host| !is_known(place, host));
         self.0.iter().filter(catches).map(|place| place.default).collect()
     }
 }
@@ -126,8 +142,12 @@ impl<'t> Nginx<'t, '_, '_> {
                 spot.limits.iter().for_each(|limit| of.entry(*limit).or_default().push(number));
             }
             let mut known = Known { words, places, zones, spots, measures: HashMap::new() };
-            let measured =
-                |at: &usize| Some((*at, known.measure(&self.tree.nodes[*at]).ok().map(|(_, measure, _)| measure)?));
+            let measured = |at: &usize| {
+                Some((
+                    *at,
+                    known.measure(&self.tree.nodes[*at]).ok().map(|(_, measure, _)| measure)?,
+                ))
+            };
             known.measures = of.keys().filter_map(measured).collect();
             for (number, (limit, own)) in of.into_iter().enumerate() {
                 let node = &self.tree.nodes[limit];
@@ -147,19 +167,29 @@ impl<'t> Nginx<'t, '_, '_> {
         let mut spots = Vec::new();
         for (server, Served { at, .. }) in served.iter().enumerate() {
             if let Some(answer) = tree.indices(*at, "return").first() {
-                spots.push(Spot { server, at: *answer, kind: "", path: "/", limits: &[], acts: (false, "") });
+                spots.push(Spot {
+                    server,
+                    at: *answer,
+                    kind: "",
+                    path: "/",
+                    limits: &[],
+                    acts: (false, ""),
+                });
                 continue;
             }
-            let locations = tree.below(*at).into_iter().filter(|at| tree.nodes[*at].name() == "location");
+            let locations =
+                tree.below(*at).into_iter().filter(|at| tree.nodes[*at].name() == "location");
             for location in locations {
                 let (kind, path) = path(&tree.nodes[location]);
                 if path.starts_with('@') {
                     continue;
                 }
                 let answers = |at: usize| !tree.indices(at, "return").is_empty();
-                let limits_of = |at: usize| if answers(at) { &[][..] } else { self.effective(at, words.limit) };
+                let limits_of =
+                    |at: usize| if answers(at) { &[][..] } else { self.effective(at, words.limit) };
                 let mut limits = limits_of(location);
-                let named = ends_with(tree, *at, location).filter(|_| limits.is_empty() && !answers(location));
+                let named = ends_with(tree, *at, location)
+                    .filter(|_| limits.is_empty() && !answers(location));
                 if let Some(named) = named {
                     limits = limits_of(named);
                 }
@@ -177,27 +207,41 @@ impl<'t> Nginx<'t, '_, '_> {
     }
 
     /// Converts one directive, which is effective in `own`. Err: why it is not carried over.
-    fn limit_of(&mut self, known: &Known<'_, '_>, at: usize, own: &[usize], served: &[Served]) -> Result<(), String> {
+    fn limit_of(
+        &mut self,
+        known: &Known<'_, '_>,
+        at: usize,
+        own: &[usize],
+        served: &[Served],
+    ) -> Result<(), String> {
         let (node, Known { words, spots, places, .. }) = (&self.tree.nodes[at], known);
         let (name, measure, clients) = known.measure(node)?;
         if !self.tells_clients {
-            return Err("weir would limit a proxy: it reads addresses of clients in another way".to_owned());
+            return Err(
+                "weir would limit a proxy: it reads addresses of clients in another way".to_owned()
+            );
         }
         let mut requests = requests_of(self.tree, node, own, spots, served)?;
         let mut others = covered(&requests, own, spots, (served, places));
         let mut bare = known.bare(&measure, &others);
-        if let Some(hosts) = named(own, spots, served).filter(|_| bare.is_some() && requests.hosts.is_empty()) {
+        if let Some(hosts) =
+            named(own, spots, served).filter(|_| bare.is_some() && requests.hosts.is_empty())
+        {
             let of_names = Requests { hosts, ..requests.clone() };
             let among = covered(&of_names, own, spots, (served, places));
             if known.bare(&measure, &among).is_none() {
-                self.draft.different(node, "weir counts only requests for names of its server, not for unknown hosts");
+                self.draft.different(
+                    node,
+                    "weir counts only requests for names of its server, not for unknown hosts",
+                );
                 (requests, others, bare) = (of_names, among, None);
             }
         }
         let acts = acts(self, node.parent, words);
         let dry_run = acts.0;
         type Differs = fn((bool, &str), (bool, &str)) -> bool;
-        let kinds: [(&str, Differs); 2] = [(words.dry_run, |a, b| a.0 != b.0), (words.status, |a, b| a.1 != b.1)];
+        let kinds: [(&str, Differs); 2] =
+            [(words.dry_run, |a, b| a.0 != b.0), (words.status, |a, b| a.1 != b.1)];
         for (name, differs) in kinds {
             let mut inside = own.iter().map(|number| &spots[*number]);
             if let Some(inner) = inside.find(|spot| differs(spot.acts, acts)) {
@@ -253,7 +297,10 @@ impl<'t> Nginx<'t, '_, '_> {
             }
             text if texts::shield::over(text).is_ok() && text.len() == 3 => Some(text.to_owned()),
             _ => {
-                self.draft.different(status?, "weir rejects with a status from 400 to 499, or 503; here it uses 429");
+                self.draft.different(
+                    status?,
+                    "weir rejects with a status from 400 to 499, or 503; here it uses 429",
+                );
                 None
             }
         }
@@ -275,26 +322,37 @@ impl Known<'_, '_> {
         let is_rate = self.words.limit == REQUESTS.limit;
         let option = |name: &str| node.arguments().find_map(|word| word.strip_prefix(name));
         let name = if is_rate { option("zone=").unwrap_or_default() } else { node.argument(1) };
-        let zone = self.zones.get(name).ok_or_else(|| format!("no `{}` has this name", self.words.zone))?;
+        let zone = self
+            .zones
+            .get(name)
+            .ok_or_else(|| format!("no `{}` has this name", self.words.zone))?;
         let key = zone.argument(1);
         if !matches!(key, "$binary_remote_addr" | "$remote_addr") {
-            return Err(format!("it limits each `{key}`, but weir's limits apply to each client address"));
+            return Err(format!(
+                "it limits each `{key}`, but weir's limits apply to each client address"
+            ));
         }
         let amount = |text: &str| text.parse::<u64>().ok().filter(|amount| *amount < AMOUNT_MAX);
         let measure = if is_rate {
-            let rate = zone.arguments().find_map(|word| word.strip_prefix("rate=")).unwrap_or_default();
+            let rate =
+                zone.arguments().find_map(|word| word.strip_prefix("rate=")).unwrap_or_default();
             let (number, seconds) = match (rate.strip_suffix("r/s"), rate.strip_suffix("r/m")) {
                 (Some(number), _) => (number, 1),
                 (_, Some(number)) => (number, 60),
                 _ => ("", 1),
             };
-            let number =
-                amount(number).filter(|number| *number > 0).ok_or("weir does not support the rate of its zone")?;
-            let burst = option("burst=").map_or(Some(0), amount).ok_or("weir does not support its `burst`")?;
+            let number = amount(number)
+                .filter(|number| *number > 0)
+                .ok_or("weir does not support the rate of its zone")?;
+            let burst = option("burst=")
+                .map_or(Some(0), amount)
+                .ok_or("weir does not support its `burst`")?;
             // nginx does not count the first.
             Measure::Rate { count: "requests", number, seconds, burst: burst + 1 }
         } else {
-            let max = amount(node.argument(2)).filter(|max| *max > 0).ok_or("weir does not support its number")?;
+            let max = amount(node.argument(2))
+                .filter(|max| *max > 0)
+                .ok_or("weir does not support its number")?;
             Measure::Number { count: "in-progress", max }
         };
         let bytes = zone_of(zone).and_then(|(_, bytes)| size(bytes)).unwrap_or_default();
@@ -408,8 +466,11 @@ fn covered<'s, 't>(
 ) -> Vec<&'s Spot<'t>> {
     let catching = places.catching(&requests.hosts);
     let own_servers: BTreeSet<usize> = own.iter().map(|number| spots[*number].server).collect();
-    let domains: Vec<&String> = requests.hosts.iter().filter(|host| host.starts_with('*')).collect();
-    let has_host = |host: &String| requests.hosts.contains(host) || domains.iter().any(|wide| covers_host(wide, host));
+    let domains: Vec<&String> =
+        requests.hosts.iter().filter(|host| host.starts_with('*')).collect();
+    let has_host = |host: &String| {
+        requests.hosts.contains(host) || domains.iter().any(|wide| covers_host(wide, host))
+    };
     let has_server = |(number, served): (usize, &Served)| {
         let is_known = own_servers.contains(&number) || served.hosts.iter().any(has_host);
         requests.hosts.is_empty() || is_known || catching.contains(&number)
@@ -425,7 +486,9 @@ fn covered<'s, 't>(
         // say.
         let is_above = || {
             let mut sets = [&requests.exact, &requests.prefixes].into_iter();
-            !own_servers.contains(&spot.server) && spot.kind != "=" && sets.any(|paths| has_below(paths, begin))
+            !own_servers.contains(&spot.server)
+                && spot.kind != "="
+                && sets.any(|paths| has_below(paths, begin))
         };
         requests.has_all_paths() || is_taken || is_below(&requests.prefixes, begin) || is_above()
     };

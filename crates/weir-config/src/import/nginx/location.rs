@@ -15,8 +15,14 @@ use super::{Nginx, Server, refusal, time};
 use crate::reverse::literal;
 
 /// Fields that weir writes automatically, as nginx is usually configured to.
-const BY_ITSELF: [&str; 6] =
-    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "connection", "upgrade", "x-forwarded-scheme"];
+const BY_ITSELF: [&str; 6] = [
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "connection",
+    "upgrade",
+    "x-forwarded-scheme",
+];
 
 /// Directives that admit some clients, here or in a block around.
 const GUARDS: [&str; 11] = [
@@ -63,7 +69,8 @@ impl Expression {
     fn takes(&self, path: &str) -> bool {
         let start = path.as_bytes().get(..self.prefix.len());
         start.is_some_and(|start| {
-            start == self.prefix.as_bytes() || self.any_case && start.eq_ignore_ascii_case(self.prefix.as_bytes())
+            start == self.prefix.as_bytes()
+                || self.any_case && start.eq_ignore_ascii_case(self.prefix.as_bytes())
         })
     }
 }
@@ -89,7 +96,9 @@ impl Nginx<'_, '_, '_> {
         let is_expression = kind == "~" || kind == "~*";
         let Does { guard, answer, proxy } = self.does(server, at, is_expression);
         // If an expression and a prefix match, the expression holds.
-        let other = Some(()).filter(|()| kind.is_empty()).and_then(|()| self.expression_over(server, at, path));
+        let other = Some(())
+            .filter(|()| kind.is_empty())
+            .and_then(|()| self.expression_over(server, at, path));
         let guard = guard.or(other);
         let answer = answer.map(|answer| &tree.nodes[answer]);
         if guard.is_none() && proxy.is_none() && answer.is_none() {
@@ -98,7 +107,11 @@ impl Nginx<'_, '_, '_> {
         let path = if is_expression {
             // What it keeps out is kept out, with all paths of that prefix.
             let Some(prefix) = guard.and_then(|_| begins_with(path)) else {
-                let opens = if guard.is_some() { "; other routes now accept what this rejects" } else { "" };
+                let opens = if guard.is_some() {
+                    "; other routes now accept what this rejects"
+                } else {
+                    ""
+                };
                 return self.draft.lost(node, format!("{}{opens}", Missing::PathMatch.why()));
             };
             prefix
@@ -132,11 +145,16 @@ impl Nginx<'_, '_, '_> {
             (None, Some(answer), _) => {
                 self.answer_changes(&mut base, at);
                 let answers = self.answers(server, at, answer);
-                answers.into_iter().map(|(scheme, to)| Route { scheme, to, ..base.clone() }).collect()
+                answers
+                    .into_iter()
+                    .map(|(scheme, to)| Route { scheme, to, ..base.clone() })
+                    .collect()
             }
             (None, None, Some((named, pass))) => {
                 let [own, other] = [at, named].map(|at| self.access(at).unwrap_or_default());
-                let Some(access) = (if at == named { Some(own) } else { own.and(&other) }).filter(Access::fits) else {
+                let Some(access) =
+                    (if at == named { Some(own) } else { own.and(&other) }).filter(Access::fits)
+                else {
                     self.deny(at).into_iter().for_each(|deny| self.closed(deny, path));
                     return self.route_of(server, node, (&base, &refusals));
                 };
@@ -157,8 +175,14 @@ impl Nginx<'_, '_, '_> {
             Some(_) => self.answer_guard(at, is_expression),
             None => self.proxy_guard(at, proxy.map(|(named, _)| named), is_expression),
         };
-        let by_name = || self.named(server, at).and_then(|named| self.tree.indices(named, "return").first().copied());
-        let by_name = || by_name().filter(|at| answer.is_none() && proxy.is_none() && refuses(&self.tree.nodes[*at]));
+        let by_name = || {
+            self.named(server, at)
+                .and_then(|named| self.tree.indices(named, "return").first().copied())
+        };
+        let by_name = || {
+            by_name()
+                .filter(|at| answer.is_none() && proxy.is_none() && refuses(&self.tree.nodes[*at]))
+        };
         Does { guard: guard.or_else(by_name), answer, proxy }
     }
 
@@ -192,12 +216,15 @@ impl Nginx<'_, '_, '_> {
         if kind == "~*" {
             self.draft.different(
                 node,
-                format!("weir's paths are case-sensitive: it now accepts other spellings of `{path}`"),
+                format!(
+                    "weir's paths are case-sensitive: it now accepts other spellings of `{path}`"
+                ),
             );
         }
         if !path.ends_with('/') && !node.shown().ends_with('$') {
-            let why =
-                format!("weir's paths match whole segments: it accepts `{path}x` and the like, which this may reject");
+            let why = format!(
+                "weir's paths match whole segments: it accepts `{path}x` and the like, which this may reject"
+            );
             self.draft.different(node, why);
         }
     }
@@ -215,7 +242,9 @@ impl Nginx<'_, '_, '_> {
     /// express access by address, so any `deny` counts.
     fn proxy_guard(&self, at: usize, named: Option<usize>, is_expression: bool) -> Option<usize> {
         let both = [Some(at), named].into_iter().flatten();
-        let denied = || both.clone().find_map(|at| self.deny(at)).filter(|_| is_expression || named.is_none());
+        let denied = || {
+            both.clone().find_map(|at| self.deny(at)).filter(|_| is_expression || named.is_none())
+        };
         both.clone().find_map(|at| self.guard(at)).or_else(denied)
     }
 
@@ -229,7 +258,12 @@ impl Nginx<'_, '_, '_> {
     }
 
     /// Adds a route for each host of its server.
-    fn route_of(&mut self, server: &Server, node: &Node, (route, own): (&Route, &[refusal::Refusal])) {
+    fn route_of(
+        &mut self,
+        server: &Server,
+        node: &Node,
+        (route, own): (&Route, &[refusal::Refusal]),
+    ) {
         for host in &server.hosts {
             if self.draft.is_full() {
                 return self.draft.lost(node, "there are too many routes already");
@@ -243,7 +277,10 @@ impl Nginx<'_, '_, '_> {
 
     fn closed(&mut self, guard: usize, path: &str) {
         let guard = &self.tree.nodes[guard];
-        let why = format!("{}; until you add that, weir rejects all requests for `{path}`", Missing::Access.why());
+        let why = format!(
+            "{}; until you add that, weir rejects all requests for `{path}`",
+            Missing::Access.why()
+        );
         self.draft.note(guard.place, Kind::Closed, &guard.shown(), why);
     }
 
@@ -257,7 +294,8 @@ impl Nginx<'_, '_, '_> {
 
     /// Returns the location that ends `try_files`.
     fn named(&self, server: &Server, at: usize) -> Option<usize> {
-        let name = self.tree.last(at, "try_files")?.words.last().filter(|name| name.starts_with('@'))?;
+        let name =
+            self.tree.last(at, "try_files")?.words.last().filter(|name| name.starts_with('@'))?;
         let others = self.tree.indices(server.at, "location");
         others.iter().find(|other| self.tree.nodes[**other].argument(1) == name).copied()
     }
@@ -265,9 +303,13 @@ impl Nginx<'_, '_, '_> {
     /// Returns the directive that keeps some clients out, if any.
     fn guard(&self, at: usize) -> Option<usize> {
         let effective = GUARDS.into_iter().find_map(|name| {
-            self.effective(at, name).last().filter(|node| self.tree.nodes[**node].argument(1) != "off")
+            self.effective(at, name)
+                .last()
+                .filter(|node| self.tree.nodes[**node].argument(1) != "off")
         });
-        let own = ["internal", "limit_except"].into_iter().find_map(|name| self.tree.indices(at, name).first());
+        let own = ["internal", "limit_except"]
+            .into_iter()
+            .find_map(|name| self.tree.indices(at, name).first());
         let found = effective.or(own).copied();
         found.or_else(|| self.denied(at)).or_else(|| self.tested(at))
     }
@@ -277,7 +319,8 @@ impl Nginx<'_, '_, '_> {
         let mut block = at;
         while block != 0 {
             let mut tests = self.tree.indices(block, "if").iter().copied();
-            let found = tests.find(|test| self.is_refusal(*test) && !keeps_some_out(&self.tree.nodes[*test]));
+            let found = tests
+                .find(|test| self.is_refusal(*test) && !keeps_some_out(&self.tree.nodes[*test]));
             if found.is_some() {
                 return found;
             }
@@ -304,7 +347,8 @@ impl Nginx<'_, '_, '_> {
     /// Converts the handling of the requests of a location.
     fn proxy(&mut self, mut route: Route, at: usize, pass: &Node) -> Option<Route> {
         let url = pass.argument(1);
-        let url = url.strip_suffix("$request_uri").or_else(|| url.strip_suffix("$uri")).unwrap_or(url);
+        let url =
+            url.strip_suffix("$request_uri").or_else(|| url.strip_suffix("$uri")).unwrap_or(url);
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let socket = rest.strip_prefix(UNIX);
         let (authority, uri) = match socket {
@@ -346,7 +390,8 @@ impl Nginx<'_, '_, '_> {
 
     /// Converts TLS to servers; nginx verifies only if configured.
     fn server_tls(&mut self, upstream: usize, at: usize, pass: &Node) {
-        let verifies = self.one(at, "proxy_ssl_verify").is_some_and(|node| node.argument(1) == "on");
+        let verifies =
+            self.one(at, "proxy_ssl_verify").is_some_and(|node| node.argument(1) == "on");
         let mut options = std::collections::BTreeMap::new();
         if !verifies {
             options.insert("verify", "#false".to_owned());
@@ -359,7 +404,9 @@ impl Nginx<'_, '_, '_> {
             ("proxy_ssl_certificate_key", "key"),
         ] {
             let wanted = ours != "ca" || verifies;
-            if let Some(path) = self.one(at, theirs).filter(|_| wanted).and_then(|node| self.file(node)) {
+            if let Some(path) =
+                self.one(at, theirs).filter(|_| wanted).and_then(|node| self.file(node))
+            {
                 options.insert(ours, literal(&path));
             }
         }
@@ -375,7 +422,8 @@ impl Nginx<'_, '_, '_> {
         }
         let tls = &mut self.draft.upstreams[upstream].tls;
         if tls.get_or_insert_with(|| options.clone()) != &options {
-            self.draft.different(pass, "weir uses one TLS setting for a group of servers, the first one");
+            self.draft
+                .different(pass, "weir uses one TLS setting for a group of servers, the first one");
         }
     }
 
@@ -407,8 +455,9 @@ impl Nginx<'_, '_, '_> {
                 self.draft.different(node, "weir retries after lost connections, and forwards responses unchanged; `failover \"5xx\"` suspends servers that send these");
             }
         }
-        if let Some(tries) =
-            self.one(at, "proxy_next_upstream_tries").and_then(|node| node.argument(1).parse::<u64>().ok())
+        if let Some(tries) = self
+            .one(at, "proxy_next_upstream_tries")
+            .and_then(|node| node.argument(1).parse::<u64>().ok())
             && (1..=101).contains(&tries)
         {
             lines.push(format!("forward-retries {}", tries - 1));
@@ -427,10 +476,16 @@ impl Nginx<'_, '_, '_> {
         let mut found = false;
         for node in self.tree.named(at, "rewrite") {
             let (regex, to, flag) = (node.argument(1), node.argument(2), node.argument(3));
-            if matches!(flag, "redirect" | "permanent") || to.starts_with("http") || to.contains("$scheme") {
+            if matches!(flag, "redirect" | "permanent")
+                || to.starts_with("http")
+                || to.contains("$scheme")
+            {
                 self.draft.missing(node, Missing::Redirect);
             } else if flag == "last" {
-                self.draft.lost(node, "weir chooses a route once; write the rewrite into the target route");
+                self.draft.lost(
+                    node,
+                    "weir chooses a route once; write the rewrite into the target route",
+                );
             } else {
                 route.rewrites.push((regex.to_owned(), to.to_owned()));
                 found = true;
@@ -457,7 +512,9 @@ impl Nginx<'_, '_, '_> {
 
     fn host_field(&mut self, route: &mut Route, node: &Node, value: &str) {
         match value {
-            "$host" | "$http_host" | "$host:$server_port" | "$host:$proxy_port" => route.server_host = None,
+            "$host" | "$http_host" | "$host:$server_port" | "$host:$proxy_port" => {
+                route.server_host = None
+            }
             "$proxy_host" => {}
             _ if value.contains('$') || crate::texts::probe_host(value).is_err() => {
                 route.server_host = None;
@@ -470,7 +527,9 @@ impl Nginx<'_, '_, '_> {
     /// Converts a text with variables: `$proxy_host` is known here, the table handles the rest.
     fn text(&self, at: usize, value: &str) -> String {
         let name = self.tree.last(at, "proxy_pass").map_or("", |pass| pass.argument(1));
-        let name = name.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+        let name = name
+            .split_once("://")
+            .map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
         value.replace("$proxy_host", name).replace("$binary_remote_addr", "$remote_addr")
     }
 
@@ -529,10 +588,12 @@ pub(super) fn path(node: &Node) -> (&str, &str) {
 /// Returns the whole segments that begin all paths of an expression; None: it has none.
 pub(super) fn begins_with(expression: &str) -> Option<&str> {
     let literal = expression.strip_prefix('^')?;
-    let end =
-        literal.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '_')).unwrap_or(literal.len());
+    let end = literal
+        .find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '_'))
+        .unwrap_or(literal.len());
     // The text in front of `?` and similar may be missing.
-    let end = if matches!(&literal[end..], "" | "$") { end } else { literal[..end].rfind('/')? + 1 };
+    let end =
+        if matches!(&literal[end..], "" | "$") { end } else { literal[..end].rfind('/')? + 1 };
     Some(&literal[..end]).filter(|prefix| prefix.len() > 1 && prefix.starts_with('/'))
 }
 

@@ -64,7 +64,8 @@ impl Reader<'_, '_> {
         let place = Place { file, line: cursor.line };
         let depth = cursor.depth;
         let token = cursor.token().map_err(|message| {
-            let help = "close it with the same quote, or put a backslash in front of a literal quote";
+            let help =
+                "close it with the same quote, or put a backslash in front of a literal quote";
             self.draft.sources.error(file, &(start..start + 1), message, help)
         })?;
         let span = start..start + 1;
@@ -112,7 +113,12 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         let (place, span) = &self.begin;
-        Err(self.draft.sources.error(place.file, span, "this directive does not end", "write `;` after it"))
+        Err(self.draft.sources.error(
+            place.file,
+            span,
+            "this directive does not end",
+            "write `;` after it",
+        ))
     }
 
     fn parent(&self) -> usize {
@@ -136,10 +142,16 @@ impl Reader<'_, '_> {
         let file = self.cursors.last().map_or(0, |cursor| cursor.file);
         let wrong = |message, help| Err(self.draft.sources.error(file, brace, message, help));
         if words.is_empty() {
-            return wrong("there is no directive in front of this brace", "write a directive, such as `server {`");
+            return wrong(
+                "there is no directive in front of this brace",
+                "write a directive, such as `server {`",
+            );
         }
         if self.open.len() > NESTING_MAX {
-            return wrong("blocks are nested too deep here", "no block of nginx needs this many levels");
+            return wrong(
+                "blocks are nested too deep here",
+                "no block of nginx needs this many levels",
+            );
         }
         let is_lua = words[0].ends_with("_by_lua_block");
         let node = self.tree.add(&self.draft.sources, self.parent(), place, words)?;
@@ -152,14 +164,20 @@ impl Reader<'_, '_> {
         if skipped {
             return Ok(());
         }
-        Err(self.draft.sources.error(file, brace, "this brace is never closed", "close it with `}`"))
+        Err(self.draft.sources.error(
+            file,
+            brace,
+            "this brace is never closed",
+            "close it with `}`",
+        ))
     }
 
     /// Reads the files in place of the directive.
     fn include(&mut self, place: Place, pattern: &str) -> Result<(), Errors> {
         let what = format!("include {pattern}");
         if self.cursors.len() >= INCLUDES_MAX {
-            let (message, help) = ("files include each other too deep", "does a file include itself?");
+            let (message, help) =
+                ("files include each other too deep", "does a file include itself?");
             return Err(self.draft.sources.error(place.file, &self.begin.1, message, help));
         }
         let paths = match self.draft.sources.matching(pattern) {
@@ -174,13 +192,24 @@ impl Reader<'_, '_> {
             match self.draft.sources.include(path)? {
                 Ok(file) => {
                     let text = self.draft.sources.text(file);
-                    self.cursors.push(Cursor { file, text, at: 0, line: 1, depth: self.open.len() });
+                    self.cursors.push(Cursor {
+                        file,
+                        text,
+                        at: 0,
+                        line: 1,
+                        depth: self.open.len(),
+                    });
                 }
                 // An import on another machine has no such file; it lists types of files, which
                 // weir does not need.
                 Err(_) if pattern.ends_with("mime.types") => {}
                 Err(error) => {
-                    self.draft.note(place, Kind::Lost, &what, format!("{} can't be read: {error}", path.display()));
+                    self.draft.note(
+                        place,
+                        Kind::Lost,
+                        &what,
+                        format!("{} can't be read: {error}", path.display()),
+                    );
                 }
             }
         }

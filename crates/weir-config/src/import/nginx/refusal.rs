@@ -10,7 +10,8 @@ use super::super::tree::{Node, Place, Tree};
 use super::{Nginx, Server};
 
 /// The subjects of tests, with their fields.
-const SUBJECTS: [(&str, &str); 2] = [("$http_user_agent", "User-Agent"), ("$http_referer", "Referer")];
+const SUBJECTS: [(&str, &str); 2] =
+    [("$http_user_agent", "User-Agent"), ("$http_referer", "Referer")];
 
 /// Requests that an `if` responds to.
 #[derive(Debug, Clone)]
@@ -25,7 +26,8 @@ pub(super) struct Refusal {
 impl Refusal {
     /// Returns the twin of a route; None: it covers none of its requests.
     pub(super) fn twin(&self, route: &Route) -> Option<Route> {
-        let Route { scheme, conditions, methods, place, what, to, answer, compress, .. } = self.twin.clone();
+        let Route { scheme, conditions, methods, place, what, to, answer, compress, .. } =
+            self.twin.clone();
         let scheme = match (scheme, route.scheme) {
             (Some(one), Some(other)) if one != other => return None,
             (one, other) => one.or(other),
@@ -44,7 +46,9 @@ pub(super) fn refusals(nginx: &mut Nginx<'_, '_, '_>, server: &Server, at: usize
     let node = &tree.nodes[at];
     let [only] = node.children[..] else { return Vec::new() };
     let answer = &tree.nodes[only];
-    let Some(alternatives) = criterion(node).filter(|_| answer.name() == "return") else { return Vec::new() };
+    let Some(alternatives) = criterion(node).filter(|_| answer.name() == "return") else {
+        return Vec::new();
+    };
     let answers: Vec<(Option<Scheme>, To)> = nginx.answers(server, at, answer);
     let mut found = Vec::new();
     for (scheme, to) in answers {
@@ -54,7 +58,11 @@ pub(super) fn refusals(nginx: &mut Nginx<'_, '_, '_>, server: &Server, at: usize
         found.extend(alternatives.iter().map(|asked| Refusal {
             place,
             is_wide: tree.nodes[node.parent].name() == "server",
-            twin: Route { methods: asked.methods.clone(), conditions: asked.conditions.clone(), ..base.clone() },
+            twin: Route {
+                methods: asked.methods.clone(),
+                conditions: asked.conditions.clone(),
+                ..base.clone()
+            },
         }));
     }
     if !found.is_empty() {
@@ -64,11 +72,16 @@ pub(super) fn refusals(nginx: &mut Nginx<'_, '_, '_>, server: &Server, at: usize
 }
 
 /// Returns those of a location: only of its own `if`, in front of its `return`.
-pub(super) fn of_location(nginx: &mut Nginx<'_, '_, '_>, server: &Server, at: usize) -> Vec<Refusal> {
+pub(super) fn of_location(
+    nginx: &mut Nginx<'_, '_, '_>,
+    server: &Server,
+    at: usize,
+) -> Vec<Refusal> {
     let tree: &Tree = nginx.tree;
     let end = tree.named(at, "return").next().map(|node| node.place);
     let tests = tree.indices(at, "if").iter().copied();
-    let tests: Vec<usize> = tests.filter(|test| end.is_none_or(|end| tree.nodes[*test].place < end)).collect();
+    let tests: Vec<usize> =
+        tests.filter(|test| end.is_none_or(|end| tree.nodes[*test].place < end)).collect();
     tests.into_iter().flat_map(|test| refusals(nginx, server, test)).collect()
 }
 
@@ -104,7 +117,8 @@ fn criterion(node: &Node) -> Option<Vec<Asked>> {
         _ => false,
     };
     let not = operator.starts_with('!');
-    let condition = |matches, not| Condition { subject: "header", name: (*name).to_owned(), matches, not };
+    let condition =
+        |matches, not| Condition { subject: "header", name: (*name).to_owned(), matches, not };
     let own = condition(Some(matches), not);
     if refused(&own).is_some() {
         return None;
@@ -127,7 +141,9 @@ fn methods(operator: &str, value: &str) -> Option<Vec<String>> {
     };
     let value = value.strip_prefix('(').and_then(|value| value.strip_suffix(')')).unwrap_or(value);
     let all: Vec<String> = value.split('|').map(str::to_owned).collect();
-    let is_plain = |method: &String| !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
+    let is_plain = |method: &String| {
+        !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase())
+    };
     (all.iter().all(is_plain) && (operator != "=" || all.len() == 1)).then_some(all)
 }
 
@@ -138,16 +154,25 @@ mod tests {
     #[test]
     fn what_tests_ask_for() {
         let shown = |words: &[&str]| {
-            let words = std::iter::once("if").chain(words.iter().copied()).map(str::to_owned).collect();
+            let words =
+                std::iter::once("if").chain(words.iter().copied()).map(str::to_owned).collect();
             let all = criterion(&Node { words, ..Node::default() })?;
-            let condition = |one: &Condition| format!("{}{:?}", if one.not { "!" } else { "" }, one.matches);
+            let condition =
+                |one: &Condition| format!("{}{:?}", if one.not { "!" } else { "" }, one.matches);
             let one = |asked: Asked| {
-                format!("{:?}{:?}", asked.methods, asked.conditions.iter().map(condition).collect::<Vec<_>>())
+                format!(
+                    "{:?}{:?}",
+                    asked.methods,
+                    asked.conditions.iter().map(condition).collect::<Vec<_>>()
+                )
             };
             Some(all.into_iter().map(one).collect::<Vec<_>>().join(" or "))
         };
         for (words, ours) in [
-            (&["($http_user_agent", "~*", "bot|crawl", ")"][..], r#"[]["Some((\"regex\", \"(?i)bot|crawl\"))"]"#),
+            (
+                &["($http_user_agent", "~*", "bot|crawl", ")"][..],
+                r#"[]["Some((\"regex\", \"(?i)bot|crawl\"))"]"#,
+            ),
             (&["($http_referer", "!=", "x)"], r#"[]["!Some((\"eq\", \"x\"))"]"#),
             (&["($http_user_agent", "=", ")"], r#"[]["Some((\"regex\", \"^$\"))"] or []["!None"]"#),
             (&["($http_user_agent", "!~", "^$)"], r#"[]["None", "!Some((\"regex\", \"^$\"))"]"#),

@@ -28,10 +28,12 @@ const PORTS_MAX: u16 = 100;
 /// Puts all blocks into the draft.
 pub(super) fn import(nginx: &mut Nginx<'_, '_, '_>) {
     let tops = nginx.tree.indices(ROOT, "stream").to_vec();
-    let servers: Vec<usize> = tops.iter().flat_map(|top| nginx.tree.indices(*top, "server")).copied().collect();
+    let servers: Vec<usize> =
+        tops.iter().flat_map(|top| nginx.tree.indices(*top, "server")).copied().collect();
     let upstreams = tops.iter().flat_map(|top| nginx.tree.indices(*top, "upstream"));
     let named = upstreams.rev().map(|at| (nginx.tree.nodes[*at].argument(1), *at)).collect();
-    let mut stream = Stream { nginx, tops, named, upstreams: HashMap::new(), maps: BTreeSet::new() };
+    let mut stream =
+        Stream { nginx, tops, named, upstreams: HashMap::new(), maps: BTreeSet::new() };
     let served: Vec<usize> = servers.into_iter().filter(|at| stream.server(*at)).collect();
     stream.limits(&served);
     stream.tell();
@@ -66,7 +68,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
             return false;
         };
         if self.is_on(at, "proxy_ssl") {
-            let why = "`tcp` forwards bytes unchanged, so it cannot use TLS to servers if clients do not";
+            let why =
+                "`tcp` forwards bytes unchanged, so it cannot use TLS to servers if clients do not";
             self.nginx.draft.lost(node, why);
             return false;
         }
@@ -78,7 +81,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
             self.nginx.draft.lost(node, "none of its `listen` could be carried over");
             return false;
         }
-        let ranges = tree.effective(at, "set_real_ip_from").iter().map(|at| tree.nodes[*at].argument(1));
+        let ranges =
+            tree.effective(at, "set_real_ip_from").iter().map(|at| tree.nodes[*at].argument(1));
         tcp.trusted.extend(ranges.filter_map(|range| texts::peers(range).ok()));
         self.lead(&mut tcp, at, pass);
         if !tcp.leads_somewhere() {
@@ -103,13 +107,23 @@ impl<'t> Stream<'_, 't, '_, '_> {
             return draft.lost(node, why);
         }
         let Some(addresses) = addresses(node.argument(1), has("ipv6only=off")) else {
-            return draft
-                .lost(node, format!("write a `listen` for each port: weir takes over up to {PORTS_MAX} of one range"));
+            return draft.lost(
+                node,
+                format!(
+                    "write a `listen` for each port: weir takes over up to {PORTS_MAX} of one range"
+                ),
+            );
         };
         for address in addresses {
             // All users may use sockets in nginx.
             let mode = address.starts_with(UNIX).then_some("0666");
-            tcp.listen(draft, node, &address, has("proxy_protocol"), [("mode", mode), ("group", None)]);
+            tcp.listen(
+                draft,
+                node,
+                &address,
+                has("proxy_protocol"),
+                [("mode", mode), ("group", None)],
+            );
         }
         if let Some(text) = keepalive::of_listen(draft, node, time) {
             tcp.ask(Some(node), &text);
@@ -161,7 +175,12 @@ impl<'t> Stream<'_, 't, '_, '_> {
                 None => self.nginx.draft.lost(node, "this is not a time"),
             },
             // The default of nginx.
-            None => self.nginx.draft.amount(Some(upstream), &tree.nodes[at], "connect-timeout", 60_000_000),
+            None => self.nginx.draft.amount(
+                Some(upstream),
+                &tree.nodes[at],
+                "connect-timeout",
+                60_000_000,
+            ),
         }
         Some(upstream)
     }
@@ -188,11 +207,16 @@ impl<'t> Stream<'_, 't, '_, '_> {
         let line = match (node.name(), node.argument(1)) {
             ("least_conn" | "random", _) => "balance least",
             ("least_time", _) => {
-                draft.different(node, "weir balances by the number of connections here, not by response times");
+                draft.different(
+                    node,
+                    "weir balances by the number of connections here, not by response times",
+                );
                 "balance least"
             }
             ("hash", "$remote_addr" | "$binary_remote_addr") => "balance hash key=\"client-ip\"",
-            ("hash", _) => return draft.lost(node, "weir hashes only the client's address for connections"),
+            ("hash", _) => {
+                return draft.lost(node, "weir hashes only the client's address for connections");
+            }
             ("zone", _) => return draft.unneeded("zone"),
             ("resolver" | "resolver_timeout", _) => return draft.missing(node, Missing::Discovery),
             _ => return draft.missing(node, Missing::Nothing),
@@ -214,18 +238,20 @@ impl<'t> Stream<'_, 't, '_, '_> {
             "preread_by_lua_file",
         ];
         let script = scripts.iter().find_map(|name| self.nginx.one(at, name));
-        let lines: Vec<&Node> = match tree.effective(at, "allow").first().or(tree.effective(at, "deny").first()) {
-            // Those of a block replace those around it.
-            Some(_) => {
-                let block = self.nginx.access_block(at);
-                let all = tree.children(block).map(|(_, node)| node);
-                all.filter(|node| matches!(node.name(), "allow" | "deny")).collect()
-            }
-            None => Vec::new(),
-        };
+        let lines: Vec<&Node> =
+            match tree.effective(at, "allow").first().or(tree.effective(at, "deny").first()) {
+                // Those of a block replace those around it.
+                Some(_) => {
+                    let block = self.nginx.access_block(at);
+                    let all = tree.children(block).map(|(_, node)| node);
+                    all.filter(|node| matches!(node.name(), "allow" | "deny")).collect()
+                }
+                None => Vec::new(),
+            };
         // `allow` for one whole family does not admit all clients.
-        let is_all =
-            |node: &&&Node| node.argument(1) == "all" || node.name() == "deny" && node.argument(1).ends_with("/0");
+        let is_all = |node: &&&Node| {
+            node.argument(1) == "all" || node.name() == "deny" && node.argument(1).ends_with("/0")
+        };
         // The first one that is about all clients decides about the rest.
         let rest = lines.iter().find(is_all).filter(|node| node.name() == "deny");
         let closes = script.or(rest.copied());
@@ -233,7 +259,9 @@ impl<'t> Stream<'_, 't, '_, '_> {
             self.nginx.draft.note(node.place, Kind::Closed, &node.shown(), CLOSES);
             return true;
         }
-        for node in lines.iter().take_while(|node| !is_all(node)).filter(|node| node.name() == "deny") {
+        for node in
+            lines.iter().take_while(|node| !is_all(node)).filter(|node| node.name() == "deny")
+        {
             self.nginx.draft.lost(node, LET_IN);
         }
         false
@@ -242,9 +270,10 @@ impl<'t> Stream<'_, 't, '_, '_> {
     fn times(&mut self, tcp: &mut Tcp, at: usize) {
         let node = &self.nginx.tree.nodes[at];
         // The defaults of nginx.
-        for (theirs, ours, default) in
-            [("proxy_timeout", "idle-timeout", 600_000_000), ("preread_timeout", "hello-timeout", 30_000_000)]
-        {
+        for (theirs, ours, default) in [
+            ("proxy_timeout", "idle-timeout", 600_000_000),
+            ("preread_timeout", "hello-timeout", 30_000_000),
+        ] {
             let said = self.nginx.one(at, theirs);
             match said.map_or(Some(default), |node| time(node.argument(1))) {
                 Some(us) => tcp.time(self.nginx.draft, said.unwrap_or(node), ours, us),
@@ -261,22 +290,30 @@ impl<'t> Stream<'_, 't, '_, '_> {
     fn limits(&mut self, served: &[usize]) {
         let tree = self.nginx.tree;
         let alone = self.nginx.draft.routes.is_empty();
-        let of_server = |at: usize| tree.effective(at, "limit_conn").iter().map(|at| &tree.nodes[*at]);
+        let of_server =
+            |at: usize| tree.effective(at, "limit_conn").iter().map(|at| &tree.nodes[*at]);
         let mut seen = BTreeSet::new();
         for (at, node) in served.iter().flat_map(|at| of_server(*at).map(|node| (*at, node))) {
             if !seen.insert(node.place) {
                 continue;
             }
-            let (name, max) = (node.argument(1), node.argument(2).parse::<u64>().unwrap_or_default());
+            let (name, max) =
+                (node.argument(1), node.argument(2).parse::<u64>().unwrap_or_default());
             let zone = self.tops.iter().flat_map(|top| tree.named(*top, "limit_conn_zone"));
-            let is_named = |zone: &&Node| zone.arguments().any(|word| word.starts_with(&format!("zone={name}:")));
-            let key = zone.filter(is_named).map(|zone| zone.argument(1)).next_back().unwrap_or_default();
-            if !matches!(key, "$binary_remote_addr" | "$remote_addr") || !(1..=1_000_000).contains(&max) {
+            let is_named = |zone: &&Node| {
+                zone.arguments().any(|word| word.starts_with(&format!("zone={name}:")))
+            };
+            let key =
+                zone.filter(is_named).map(|zone| zone.argument(1)).next_back().unwrap_or_default();
+            if !matches!(key, "$binary_remote_addr" | "$remote_addr")
+                || !(1..=1_000_000).contains(&max)
+            {
                 let why = "weir limits open connections of each address of a client, to a number from 1 to 1000000";
                 self.nginx.draft.lost(node, why);
                 continue;
             }
-            let same = |other: &Node| (other.argument(1), other.argument(2)) == (name, node.argument(2));
+            let same =
+                |other: &Node| (other.argument(1), other.argument(2)) == (name, node.argument(2));
             let is_for_all = alone && served.iter().all(|at| of_server(*at).any(same));
             if !is_for_all {
                 let why = "weir counts connections to every `listen`, but this applies to some: it only observes until you remove `observe`";
@@ -314,8 +351,10 @@ fn addresses(text: &str, both: bool) -> Option<Vec<String>> {
         }
         None => vec![super::address(text)],
     };
-    let others: Vec<String> =
-        all.iter().filter_map(|one| Some(format!("0.0.0.0:{}", one.strip_prefix("[::]:")?))).collect();
+    let others: Vec<String> = all
+        .iter()
+        .filter_map(|one| Some(format!("0.0.0.0:{}", one.strip_prefix("[::]:")?)))
+        .collect();
     all.extend(others.into_iter().filter(|_| both));
     Some(all)
 }

@@ -15,18 +15,29 @@ pub(super) type Losses = Option<(u64, u64)>;
 /// Returns the block with this name.
 fn block(tree: &Tree, name: &str) -> Option<usize> {
     let tops = [ROOT].into_iter().chain(tree.indices(ROOT, "http").iter().copied());
-    tops.flat_map(|top| tree.indices(top, "upstream")).copied().find(|at| tree.nodes[*at].argument(1) == name)
+    tops.flat_map(|top| tree.indices(top, "upstream"))
+        .copied()
+        .find(|at| tree.nodes[*at].argument(1) == name)
 }
 
 impl Nginx<'_, '_, '_> {
     /// Returns the upstream for the text behind `http://` or `https://`; `node`: the `proxy_pass`.
-    pub(super) fn upstream(&mut self, node: &Node, authority: &str, over_tls: bool) -> Option<usize> {
+    pub(super) fn upstream(
+        &mut self,
+        node: &Node,
+        authority: &str,
+        over_tls: bool,
+    ) -> Option<usize> {
         let key = (authority.to_owned(), over_tls);
         if let Some(known) = self.upstreams.get(&key) {
             return *known;
         }
         let block = block(self.tree, authority);
-        let name = if over_tls && block.is_some() { format!("{authority}-tls") } else { authority.to_owned() };
+        let name = if over_tls && block.is_some() {
+            format!("{authority}-tls")
+        } else {
+            authority.to_owned()
+        };
         let place = block.map_or(node.place, |at| self.tree.nodes[at].place);
         let upstream = self.draft.upstream(place, &name);
         let port = if over_tls { 443 } else { 80 };
@@ -47,14 +58,22 @@ impl Nginx<'_, '_, '_> {
         for (_, node) in tree.children(at) {
             if node.name() == "server" {
                 if let Some(said) = self.server_line(upstream, node, port) {
-                    losses = if losses.is_none_or(|other| other == said) { Some(said) } else { Some(None) };
+                    losses = if losses.is_none_or(|other| other == said) {
+                        Some(said)
+                    } else {
+                        Some(None)
+                    };
                 }
             } else {
                 self.method(upstream, node);
             }
         }
         if let Some(Some((limit, window))) = losses {
-            let line = format!("failover \"lost\" limit={} window=\"{}\"", limit.min(10_000), time_text(window));
+            let line = format!(
+                "failover \"lost\" limit={} window=\"{}\"",
+                limit.min(10_000),
+                time_text(window)
+            );
             self.draft.upstreams[upstream].lines.push(line);
         }
         let servers = &mut self.draft.upstreams[upstream].servers;
@@ -64,7 +83,12 @@ impl Nginx<'_, '_, '_> {
     }
 
     /// Adds one server; returns its losses, if weir can use the server.
-    pub(super) fn server_line(&mut self, upstream: usize, node: &Node, port: u16) -> Option<Losses> {
+    pub(super) fn server_line(
+        &mut self,
+        upstream: usize,
+        node: &Node,
+        port: u16,
+    ) -> Option<Losses> {
         let mut server = plain(node, address(node.argument(1), port));
         let (mut fails, mut window) = (None, None);
         for word in node.arguments().skip(1) {
@@ -76,7 +100,10 @@ impl Nginx<'_, '_, '_> {
                 ("fail_timeout", _) => window = time(value),
                 ("backup", _) => server.backup = true,
                 ("down", _) => {
-                    self.draft.lost(node, "it is marked as down; use `weir server disable` while weir runs");
+                    self.draft.lost(
+                        node,
+                        "it is marked as down; use `weir server disable` while weir runs",
+                    );
                     return None;
                 }
                 ("resolve" | "service", _) => {
@@ -96,10 +123,16 @@ impl Nginx<'_, '_, '_> {
         let line = match (node.name(), node.argument(1)) {
             ("least_conn" | "random", _) => "balance least",
             ("least_time", _) => "balance dynamic",
-            ("ip_hash", _) | ("hash", "$remote_addr" | "$binary_remote_addr") => "balance hash key=\"client-ip\"",
+            ("ip_hash", _) | ("hash", "$remote_addr" | "$binary_remote_addr") => {
+                "balance hash key=\"client-ip\""
+            }
             ("hash", "$request_uri" | "$uri") => "balance hash key=\"uri\"",
             ("hash", key) => return self.hash(upstream, node, key),
-            ("keepalive" | "keepalive_requests" | "keepalive_timeout" | "keepalive_time" | "zone", _) => {
+            (
+                "keepalive" | "keepalive_requests" | "keepalive_timeout" | "keepalive_time"
+                | "zone",
+                _,
+            ) => {
                 return self.draft.unneeded(node.name());
             }
             _ => return self.draft.missing(node, Missing::Nothing),
@@ -111,12 +144,16 @@ impl Nginx<'_, '_, '_> {
         let key = match (key.strip_prefix("$http_"), key.strip_prefix("$cookie_")) {
             (Some(field), _) => format!("header:{}", field.replace('_', "-")),
             (_, Some(cookie)) => format!("cookie:{cookie}"),
-            _ => return self.draft.lost(node, "weir hashes by `uri`, `client-ip`, a header or a cookie"),
+            _ => {
+                return self
+                    .draft
+                    .lost(node, "weir hashes by `uri`, `client-ip`, a header or a cookie");
+            }
         };
         match crate::texts::balance_key(&key) {
-            Ok(key) => {
-                self.draft.upstreams[upstream].lines.push(format!("balance hash key={}", crate::reverse::literal(&key)))
-            }
+            Ok(key) => self.draft.upstreams[upstream]
+                .lines
+                .push(format!("balance hash key={}", crate::reverse::literal(&key))),
             Err(why) => self.draft.lost(node, why),
         }
     }

@@ -9,7 +9,9 @@
 
 use super::{Client, Event, Stream};
 use crate::h2::error::{Code, Failure};
-use crate::h2::frame::{self, ACK, END_HEADERS, END_STREAM, FrameHead, HEAD_BYTES, Kind, PADDED, Setting};
+use crate::h2::frame::{
+    self, ACK, END_HEADERS, END_STREAM, FrameHead, HEAD_BYTES, Kind, PADDED, Setting,
+};
 use crate::h2::mux::WINDOW_MAX;
 
 /// Most bytes of a header block.
@@ -72,7 +74,11 @@ impl Client {
     /// # Errors
     /// The server is at fault and the connection over; the output includes GOAWAY. Every later call
     /// returns the same.
-    pub fn read<'a>(&mut self, input: &'a [u8], at: &mut usize) -> Result<Option<Event<'a>>, Failure> {
+    pub fn read<'a>(
+        &mut self,
+        input: &'a [u8],
+        at: &mut usize,
+    ) -> Result<Option<Event<'a>>, Failure> {
         loop {
             if let Some(failure) = self.failure {
                 return Err(failure);
@@ -116,10 +122,14 @@ impl Client {
         if (goes_on.is_some() || frame.kind == Kind::Continuation)
             && (frame.kind != Kind::Continuation || goes_on != Some(frame.stream))
         {
-            return fault(Code::ProtocolError, "a header block was interrupted, or goes on without a beginning");
+            return fault(
+                Code::ProtocolError,
+                "a header block was interrupted, or goes on without a beginning",
+            );
         }
         // RFC 9113 §5.1, §5.1.1: only we open streams.
-        let is_idle = frame.stream != 0 && (frame.stream >= self.next || frame.stream.is_multiple_of(2));
+        let is_idle =
+            frame.stream != 0 && (frame.stream >= self.next || frame.stream.is_multiple_of(2));
         if is_idle && !matches!(frame.kind, Kind::Priority | Kind::Unknown(_)) {
             return fault(Code::ProtocolError, "a frame on a stream that is idle");
         }
@@ -136,7 +146,12 @@ impl Client {
     }
 
     /// Reads any frame but DATA: its payload is needed as a whole.
-    fn read_payload(&mut self, frame: FrameHead, input: &[u8], at: &mut usize) -> Result<Part<'static>, Failure> {
+    fn read_payload(
+        &mut self,
+        frame: FrameHead,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Part<'static>, Failure> {
         let taken = (input.len() - *at).min(self.reader.left as usize);
         let piece = &input[*at..*at + taken];
         *at += taken;
@@ -157,15 +172,24 @@ impl Client {
         Ok(event.map_or(Part::Progress, Part::Event))
     }
 
-    fn take_control(&mut self, frame: &FrameHead, payload: &[u8]) -> Result<Option<Event<'static>>, Failure> {
-        let number =
-            |at: usize| payload.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |it| u32::from_be_bytes(*it));
+    fn take_control(
+        &mut self,
+        frame: &FrameHead,
+        payload: &[u8],
+    ) -> Result<Option<Event<'static>>, Failure> {
+        let number = |at: usize| {
+            payload.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |it| u32::from_be_bytes(*it))
+        };
         match frame.kind {
             Kind::Settings if !frame.has(ACK) => self.take_settings(payload)?,
             Kind::Ping if !frame.has(ACK) => {
-                self.answer(|out| payload.first_chunk().into_iter().for_each(|it| frame::put_pong(out, it)))?;
+                self.answer(|out| {
+                    payload.first_chunk().into_iter().for_each(|it| frame::put_pong(out, it))
+                })?;
             }
-            Kind::WindowUpdate => return self.take_window_update(frame.stream, number(0) & 0x7fff_ffff),
+            Kind::WindowUpdate => {
+                return self.take_window_update(frame.stream, number(0) & 0x7fff_ffff);
+            }
             Kind::RstStream => {
                 let (stream, code) = (frame.stream, Code::of(number(0)));
                 let known = self.forget(stream).is_some();
@@ -174,7 +198,9 @@ impl Client {
             Kind::Goaway => {
                 let last = number(0) & 0x7fff_ffff;
                 self.left = Some(self.left.map_or(last, |before| before.min(last)));
-                while let Some(stream) = self.streams.back().map(|stream| stream.id).filter(|id| *id > last) {
+                while let Some(stream) =
+                    self.streams.back().map(|stream| stream.id).filter(|id| *id > last)
+                {
                     self.forget(stream);
                 }
                 return Ok(Some(Event::Leaving { last, code: Code::of(number(4)) }));
@@ -217,7 +243,11 @@ impl Client {
     }
 
     /// RFC 9113 §6.9.
-    fn take_window_update(&mut self, id: u32, increment: u32) -> Result<Option<Event<'static>>, Failure> {
+    fn take_window_update(
+        &mut self,
+        id: u32,
+        increment: u32,
+    ) -> Result<Option<Event<'static>>, Failure> {
         let (initial, increment) = (self.room_initial, i64::from(increment));
         if id == 0 {
             self.room += increment;
@@ -242,7 +272,10 @@ impl Client {
     /// Writes a response to a control frame.
     fn answer(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), Failure> {
         if self.out.len() > CONTROL_BYTES_MAX {
-            return fault(Code::EnhanceYourCalm, "more frames that want an answer than answers can leave");
+            return fault(
+                Code::EnhanceYourCalm,
+                "more frames that want an answer than answers can leave",
+            );
         }
         put(&mut self.out);
         Ok(())
@@ -258,7 +291,11 @@ impl Client {
     // ---- heads ----
 
     /// A HEADERS or CONTINUATION frame is complete.
-    fn take_fragment(&mut self, frame: &FrameHead, payload: &[u8]) -> Result<Option<Event<'static>>, Failure> {
+    fn take_fragment(
+        &mut self,
+        frame: &FrameHead,
+        payload: &[u8],
+    ) -> Result<Option<Event<'static>>, Failure> {
         if frame.kind == Kind::Headers {
             let (fragment, _) = frame::fragment(frame, payload)?;
             if frame.has(END_HEADERS) {
@@ -281,7 +318,12 @@ impl Client {
 
     /// A header block is complete. It is decoded whatever happens to its stream: later blocks
     /// depend on it.
-    fn take_block(&mut self, id: u32, end: bool, block: &[u8]) -> Result<Option<Event<'static>>, Failure> {
+    fn take_block(
+        &mut self,
+        id: u32,
+        end: bool,
+        block: &[u8],
+    ) -> Result<Option<Event<'static>>, Failure> {
         let head = self.decode(block)?;
         let Some(stream) = self.find(id) else { return Ok(None) };
         if stream.has_head {
@@ -294,7 +336,8 @@ impl Client {
             return Ok(Some(Event::Data { stream: id, bytes: &[], end: true }));
         }
         // RFC 9113 §8.6: HTTP/2 has no switch of protocols.
-        let is_status = |status: &u16| !head.is_malformed && *status != 101 && (!end || *status >= 200);
+        let is_status =
+            |status: &u16| !head.is_malformed && *status != 101 && (!end || *status >= 200);
         let Some(status) = head.status.filter(is_status) else {
             return Ok(Some(self.stream_error(id, Code::ProtocolError)));
         };
@@ -328,13 +371,18 @@ impl Client {
                 }
                 b"content-length" => {
                     let length = parse_decimal(value);
-                    head.is_malformed |= length.is_none() || head.length.is_some_and(|other| Some(other) != length);
+                    head.is_malformed |=
+                        length.is_none() || head.length.is_some_and(|other| Some(other) != length);
                     head.length = length;
                 }
-                b"connection" | b"transfer-encoding" | b"keep-alive" | b"upgrade" | b"proxy-connection" => {
+                b"connection" | b"transfer-encoding" | b"keep-alive" | b"upgrade"
+                | b"proxy-connection" => {
                     head.is_malformed = true;
                 }
-                _ => head.is_malformed |= name.first().is_none_or(|it| *it == b':') || has_upper_case(name),
+                _ => {
+                    head.is_malformed |=
+                        name.first().is_none_or(|it| *it == b':') || has_upper_case(name)
+                }
             }
             fields |= !name.starts_with(b":");
             list_bytes <= LIST_BYTES_MAX
@@ -368,7 +416,11 @@ impl Client {
                 stream.window += i64::from(std::mem::take(&mut stream.owed));
             }
         }
-        if too_much { fault(Code::FlowControlError, "more DATA than a window allows") } else { Ok(()) }
+        if too_much {
+            fault(Code::FlowControlError, "more DATA than a window allows")
+        } else {
+            Ok(())
+        }
     }
 
     /// The padding of a DATA frame is known, and so how much of a body it has, which must fit the
@@ -381,11 +433,22 @@ impl Client {
         if let Some(left) = &mut stream.length_left {
             fits &= frame::fits_length(left, bytes, frame.has(END_STREAM));
         }
-        if fits { Part::Progress } else { Part::Event(self.stream_error(frame.stream, Code::ProtocolError)) }
+        if fits {
+            Part::Progress
+        } else {
+            Part::Event(self.stream_error(frame.stream, Code::ProtocolError))
+        }
     }
 
-    fn read_data<'a>(&mut self, frame: FrameHead, input: &'a [u8], at: &mut usize) -> Result<Part<'a>, Failure> {
-        let Some(padding) = self.reader.padding else { return self.read_padding(&frame, input, at) };
+    fn read_data<'a>(
+        &mut self,
+        frame: FrameHead,
+        input: &'a [u8],
+        at: &mut usize,
+    ) -> Result<Part<'a>, Failure> {
+        let Some(padding) = self.reader.padding else {
+            return self.read_padding(&frame, input, at);
+        };
         let available = (input.len() - *at).min(self.reader.left as usize);
         let bytes = &input[*at..*at + available.min((self.reader.left - padding) as usize)];
         *at += available;
@@ -409,7 +472,12 @@ impl Client {
     }
 
     /// The number of bytes of padding (RFC 9113 §6.1).
-    fn read_padding(&mut self, frame: &FrameHead, input: &[u8], at: &mut usize) -> Result<Part<'static>, Failure> {
+    fn read_padding(
+        &mut self,
+        frame: &FrameHead,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Part<'static>, Failure> {
         let Some(left) = self.reader.left.checked_sub(1) else {
             return fault(Code::FrameSizeError, "a padded frame without the length of its padding");
         };

@@ -127,7 +127,12 @@ impl Decoder {
     }
 
     /// Puts name and value of a literal into `scratch`; the length of the name.
-    fn literal(&self, block: &mut Block<'_>, prefix: u32, scratch: &mut Vec<u8>) -> Result<usize, HpackError> {
+    fn literal(
+        &self,
+        block: &mut Block<'_>,
+        prefix: u32,
+        scratch: &mut Vec<u8>,
+    ) -> Result<usize, HpackError> {
         scratch.clear();
         match block.number(prefix)? {
             0 => block.text(scratch)?,

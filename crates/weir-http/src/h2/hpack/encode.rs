@@ -82,7 +82,8 @@ mod tests {
     use crate::h2::hpack::Decoder;
 
     fn decoded(block: &[u8]) -> Vec<(String, String)> {
-        let (mut found, text) = (Vec::new(), |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap());
+        let (mut found, text) =
+            (Vec::new(), |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap());
         let mut decoder = Decoder::default();
         let take = |name: &[u8], value: &[u8]| {
             found.push((text(name), text(value)));
@@ -137,8 +138,13 @@ mod tests {
     fn fields() {
         let mut block = vec![EMPTY_TABLE];
         let long = "x".repeat(300);
-        let fields =
-            [("Server", "weir"), ("X-Thing", ""), ("ETag", "\"~~~~|<>\""), ("content-type", "text/html"), ("Y", &long)];
+        let fields = [
+            ("Server", "weir"),
+            ("X-Thing", ""),
+            ("ETag", "\"~~~~|<>\""),
+            ("content-type", "text/html"),
+            ("Y", &long),
+        ];
         for (name, value) in fields {
             put_field(&mut block, name.as_bytes(), value.as_bytes());
         }

@@ -6,15 +6,16 @@
 
 /// Bits of the code of each byte.
 const LENGTHS: [u8; 256] = [
-    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
-    28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
-    10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6,
-    5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22,
-    22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22, 21, 20,
-    22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
-    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28,
-    27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28,
-    27, 27, 27, 27, 27, 26,
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
+    28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
+    5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+    7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6,
+    6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22, 22, 23, 22,
+    23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22,
+    21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20,
+    22, 22, 22, 23, 22, 22, 23, 26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19,
+    21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22,
+    22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
 
 /// Longest code. The only other one of this length is that of the end (EOS), all ones.
@@ -97,8 +98,11 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), NotHuffman> 
             (pending, have, rest) = refill(pending, have, rest);
         }
         let entry = FIRST[(pending >> (64 - FIRST_BITS)) as usize];
-        let (bits, byte) =
-            if entry == 0 { long_code((pending >> 32) as u32) } else { ((entry >> 8) as usize, entry as u8) };
+        let (bits, byte) = if entry == 0 {
+            long_code((pending >> 32) as u32)
+        } else {
+            ((entry >> 8) as usize, entry as u8)
+        };
         if bits > have {
             // The rest is not a code: it has to be a short piece of the end's, which is all ones.
             let all_ones = have < 8 && pending.leading_ones() as usize >= have;
@@ -131,7 +135,10 @@ fn long_code(upper: u32) -> (usize, u8) {
     for bits in FIRST_BITS + 1..=BITS_MAX {
         if upper < ENDS[bits] {
             let (code, place) = STARTS[bits];
-            return (bits, SORTED[(usize::from(place) + ((upper >> (32 - bits)) - code) as usize) & 255]);
+            return (
+                bits,
+                SORTED[(usize::from(place) + ((upper >> (32 - bits)) - code) as usize) & 255],
+            );
         }
     }
     (usize::MAX, 0)
@@ -198,7 +205,10 @@ mod tests {
     /// RFC 7541 appendix C.4.1 and C.6.1.
     #[test]
     fn of_the_rfc() {
-        assert_eq!(encoded(b"www.example.com"), b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff");
+        assert_eq!(
+            encoded(b"www.example.com"),
+            b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"
+        );
         assert_eq!(encoded(b"302"), b"\x64\x02");
         assert_eq!(encoded(b"private"), b"\xae\xc3\x77\x1a\x4b");
     }
@@ -209,7 +219,11 @@ mod tests {
         for len in 0..12 {
             let text = vec![b'a'; len];
             let coded = encoded(&text);
-            assert_eq!(decoded(&[&coded[..], b"\xff"].concat()), Err(NotHuffman), "a byte more, {len}");
+            assert_eq!(
+                decoded(&[&coded[..], b"\xff"].concat()),
+                Err(NotHuffman),
+                "a byte more, {len}"
+            );
             let bits = 5 * len % 8;
             if bits > 0 {
                 let mut zeros = coded.clone();
@@ -218,7 +232,11 @@ mod tests {
             }
             for ones in 1..10 {
                 let with_end = [&coded[..], &vec![0xff; ones]].concat();
-                assert_eq!(decoded(&with_end), Err(NotHuffman), "{ones} bytes of ones behind {len}");
+                assert_eq!(
+                    decoded(&with_end),
+                    Err(NotHuffman),
+                    "{ones} bytes of ones behind {len}"
+                );
             }
         }
         assert_eq!(decoded(b""), Ok(Vec::new()));

@@ -106,7 +106,9 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
 /// The first index of a name, whatever its case.
 pub(super) fn index_of(name: &[u8]) -> Option<u8> {
     let candidates = BY_LENGTH.get(name.len())?.iter().copied().take_while(|&index| index != 0);
-    candidates.into_iter().find(|&index| STATIC[usize::from(index) - 1].0.eq_ignore_ascii_case(name))
+    candidates
+        .into_iter()
+        .find(|&index| STATIC[usize::from(index) - 1].0.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]

@@ -66,7 +66,8 @@ impl Table {
             return;
         }
         self.make_room(name.len() + value.len());
-        let (start, name_len, value_len) = (self.bytes.len() as u16, name.len() as u16, value.len() as u16);
+        let (start, name_len, value_len) =
+            (self.bytes.len() as u16, name.len() as u16, value.len() as u16);
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         self.entries.push_back(Entry { start, name_len, value_len });
@@ -135,7 +136,10 @@ mod tests {
                 table.resize(size_max);
             } else {
                 let longest = [8, 60, 600, 5000][chance.below(4)];
-                let (name, value) = (vec![step as u8; chance.below(longest)], vec![!step as u8; chance.below(longest)]);
+                let (name, value) = (
+                    vec![step as u8; chance.below(longest)],
+                    vec![!step as u8; chance.below(longest)],
+                );
                 table.insert(&name, &value);
                 naive.push_front((name, value));
             }
@@ -147,7 +151,11 @@ mod tests {
                 assert_eq!(table.get(at), Some((&name[..], &value[..])), "step {step}");
             }
             assert_eq!(table.get(naive.len()), None);
-            assert!(table.memory() <= 4096 + 1024 && table.bytes.len() <= SIZE_MAX, "{}", table.memory());
+            assert!(
+                table.memory() <= 4096 + 1024 && table.bytes.len() <= SIZE_MAX,
+                "{}",
+                table.memory()
+            );
         }
     }
 

@@ -89,7 +89,11 @@ impl Actor for Client {
 
     fn on_data(&mut self, _: &mut Net<'_>, _: Conn, data: &[u8]) {
         let heard = &mut *self.heard.borrow_mut();
-        assert_eq!(data, pattern(heard.bytes, heard.bytes + data.len()), "bytes come back in order");
+        assert_eq!(
+            data,
+            pattern(heard.bytes, heard.bytes + data.len()),
+            "bytes come back in order"
+        );
         heard.bytes += data.len();
     }
 
@@ -133,7 +137,13 @@ impl Tunnel {
     fn new(world: &SimWorld, seed: u64) -> Tunnel {
         let mut driver = world.driver();
         driver.listen_at(tunnel(), 0);
-        Tunnel { driver, sides: BTreeMap::new(), rng: Rng::new(seed ^ 0x7e1a), relays: 0, complete: 0 }
+        Tunnel {
+            driver,
+            sides: BTreeMap::new(),
+            rng: Rng::new(seed ^ 0x7e1a),
+            relays: 0,
+            complete: 0,
+        }
     }
 
     fn turn(&mut self) {
@@ -157,7 +167,9 @@ impl Tunnel {
         let socket = completion.socket;
         match completion.event {
             Event::Accepted { socket, .. } => {
-                let Ok(other) = self.driver.connect(origin(), 1) else { return self.driver.close(socket) };
+                let Ok(other) = self.driver.connect(origin(), 1) else {
+                    return self.driver.close(socket);
+                };
                 for (socket, peer) in [(socket, other), (other, socket)] {
                     self.sides.insert(key(socket), Side { peer: Some(peer), ..Side::default() });
                 }
@@ -182,7 +194,9 @@ impl Tunnel {
                 self.complete += usize::from(matches!(how, RelayEnd::Complete));
                 self.end(socket, !matches!(how, RelayEnd::Complete));
             }
-            Event::Connected(Err(_)) | Event::Sent { .. } | Event::ReceiveFailed(_) => self.end(socket, true),
+            Event::Connected(Err(_)) | Event::Sent { .. } | Event::ReceiveFailed(_) => {
+                self.end(socket, true)
+            }
             Event::AcceptFailed(_) => {}
             Event::Released(_) | Event::Woken => panic!("nobody asks for it"),
         }
@@ -221,7 +235,8 @@ impl Tunnel {
     /// When all handed-out bytes are on their way.
     fn hand_over(&mut self, socket: Socket) {
         let Some(peer) = self.peer(socket) else { return };
-        let given = [socket, peer].iter().all(|socket| self.sides[&key(*socket)].waiting.is_empty());
+        let given =
+            [socket, peer].iter().all(|socket| self.sides[&key(*socket)].waiting.is_empty());
         if given && self.driver.relayed(socket).is_none() {
             self.driver.relay(socket, peer);
             self.relays += usize::from(self.driver.relayed(socket).is_some());
@@ -252,7 +267,8 @@ fn run(seed: u64, faults: Faults) -> Outcome {
     let world = SimWorld::new(seed, Settings::random(seed, faults));
     world.actor(Origin);
     let mut tunnel = Tunnel::new(&world, seed);
-    let clients: Vec<_> = (0..CLIENTS).map(|n| (20_000 * n * n, Rc::new(RefCell::new(Heard::default())))).collect();
+    let clients: Vec<_> =
+        (0..CLIENTS).map(|n| (20_000 * n * n, Rc::new(RefCell::new(Heard::default())))).collect();
     for (total, heard) in &clients {
         world.actor(Client { total: *total, sent: 0, conn: None, heard: heard.clone() });
     }
@@ -285,7 +301,8 @@ fn harmless_faults_lose_nothing() {
 #[test]
 fn random_faults_harm_some_and_leak_nothing() {
     let outcomes: Vec<Outcome> = (0..80).map(|seed| run(seed, Faults::random(seed))).collect();
-    let (relays, complete) = outcomes.iter().fold((0, 0), |sum, one| (sum.0 + one.relays, sum.1 + one.complete));
+    let (relays, complete) =
+        outcomes.iter().fold((0, 0), |sum, one| (sum.0 + one.relays, sum.1 + one.complete));
     assert!(complete > 20 && complete < relays, "{complete} of {relays}");
 }
 

@@ -85,7 +85,9 @@ impl Attack {
     pub(crate) const fn connections(self) -> u32 {
         match self {
             Attack::Requests | Attack::Fuzz => 16,
-            Attack::Connections | Attack::ConnectFlood | Attack::Malformed | Attack::Oversized => 64,
+            Attack::Connections | Attack::ConnectFlood | Attack::Malformed | Attack::Oversized => {
+                64
+            }
             Attack::Hold | Attack::SlowHead | Attack::SlowBody | Attack::SlowReader => 150,
             Attack::Many => 1000,
         }
@@ -108,8 +110,11 @@ impl Attack {
 const _: () = assert!(Attack::Requests.users_rate() * 2 <= USERS * RATE);
 const _: () = assert!(Attack::Connections.users_rate() * 2 <= USERS * RATE);
 const _: () = assert!(Attack::Requests.rate() < Attack::Requests.connections() * 100);
-const _: () = assert!(Attack::Connections.rate() * CONNECT_TIMEOUT_MS / 1000 < Attack::Connections.connections());
-const _: () = assert!(Attack::Requests.rate() >= 40 * RATE && Attack::Connections.rate() >= 40 * RATE);
+const _: () = assert!(
+    Attack::Connections.rate() * CONNECT_TIMEOUT_MS / 1000 < Attack::Connections.connections()
+);
+const _: () =
+    assert!(Attack::Requests.rate() >= 40 * RATE && Attack::Connections.rate() >= 40 * RATE);
 
 /// A program that can limit its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,9 +159,16 @@ pub(crate) struct Limiting {
 impl Limiting {
     /// The added lines with their figures.
     pub(crate) fn lines(self) -> String {
-        let figures =
-            [("@rate", RATE), ("@burst", BURST), ("@more", BURST - 1), ("@period", BURST / RATE), ("@open", OPEN)];
-        figures.iter().fold(self.lines.to_owned(), |text, (word, figure)| text.replace(word, &figure.to_string()))
+        let figures = [
+            ("@rate", RATE),
+            ("@burst", BURST),
+            ("@more", BURST - 1),
+            ("@period", BURST / RATE),
+            ("@open", OPEN),
+        ];
+        figures.iter().fold(self.lines.to_owned(), |text, (word, figure)| {
+            text.replace(word, &figure.to_string())
+        })
     }
 }
 
@@ -176,8 +188,10 @@ pub(crate) const WEIR_OBSERVE: Limiting = Limiting {
     )
 };
 /// Refuses with a response.
-pub(crate) const WEIR_429: Limiting =
-    limiting(Program::Weir, "    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"429\"\n");
+pub(crate) const WEIR_429: Limiting = limiting(
+    Program::Weir,
+    "    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"429\"\n",
+);
 /// Refuses with a reset: connections at once, requests when the head is complete.
 pub(crate) const WEIR_RESET: Limiting = limiting(
     Program::Weir,
@@ -307,8 +321,18 @@ mod tests {
 
     #[test]
     fn figures_stand_in_all_lines() {
-        let weir = [WEIR_OBSERVE, WEIR_429, WEIR_RESET, WEIR_BAN, WEIR_DROP, WEIR_XDP, WEIR_GUARD, WEIR_GUARD_BAN];
-        let others = [NGINX_429, NGINX_444, NGINX_GUARD, HAPROXY_429, HAPROXY_REJECT, HAPROXY_GUARD];
+        let weir = [
+            WEIR_OBSERVE,
+            WEIR_429,
+            WEIR_RESET,
+            WEIR_BAN,
+            WEIR_DROP,
+            WEIR_XDP,
+            WEIR_GUARD,
+            WEIR_GUARD_BAN,
+        ];
+        let others =
+            [NGINX_429, NGINX_444, NGINX_GUARD, HAPROXY_429, HAPROXY_REJECT, HAPROXY_GUARD];
         for limiting in weir.into_iter().chain(others) {
             let text = limiting.lines();
             assert!(!text.contains('@') && text.ends_with('\n'), "{text}");

@@ -31,10 +31,20 @@ const KNOWN: &[&str] = &["haproxy-nft"];
 /// weir, with all limits that a contender has. nginx has no limit for clients that never send a
 /// complete valid head. No limit per client helps against ever new addresses.
 pub(crate) const CLASSES: &[(Attack, &str, &str, &[&str])] = &[
-    (Attack::ConnectFlood, "connect-flood", "connections that are closed at once", &["haproxy-guard"]),
+    (
+        Attack::ConnectFlood,
+        "connect-flood",
+        "connections that are closed at once",
+        &["haproxy-guard"],
+    ),
     (Attack::Hold, "hold", "connections on which nothing comes", &["haproxy-guard"]),
     (Attack::SlowHead, "slow-head", "heads that come a byte a second", &["haproxy-guard"]),
-    (Attack::SlowBody, "slow-body", "content that comes a byte a second", &["nginx-guard", "haproxy-guard"]),
+    (
+        Attack::SlowBody,
+        "slow-body",
+        "content that comes a byte a second",
+        &["nginx-guard", "haproxy-guard"],
+    ),
     (
         Attack::SlowReader,
         "slow-reader",
@@ -64,12 +74,22 @@ pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
             Load::Block(Attack::Connections),
             &dropping,
         ),
-        cell("memory", "memory of weir without bans, with 10,000 and with 65,536", Load::BanMemory, &banning),
+        cell(
+            "memory",
+            "memory of weir without bans, with 10,000 and with 65,536",
+            Load::BanMemory,
+            &banning,
+        ),
         cell("recovery", "from the end of a ban to the first answer", Load::Recovery, &banning),
     ];
     let weir = &["weir", "weir-guard", "weir-guard-ban"];
     cells.extend(CLASSES.iter().map(|(attack, name, title, others)| {
-        cell(name, &format!("users beside {title}"), Load::Block(*attack), &[weir, *others].concat())
+        cell(
+            name,
+            &format!("users beside {title}"),
+            Load::Block(*attack),
+            &[weir, *others].concat(),
+        )
     }));
     cells
 }

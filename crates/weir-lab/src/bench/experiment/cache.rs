@@ -144,7 +144,8 @@ impl Zipf {
 
     /// Returns how often each response is requested compared with the others, by rank from 1.
     pub(crate) fn weights(self) -> impl Iterator<Item = u32> {
-        (1..=self.keys).map(move |rank| (f64::from(rank).powf(-self.alpha) * 1e7).round().max(1.0) as u32)
+        (1..=self.keys)
+            .map(move |rank| (f64::from(rank).powf(-self.alpha) * 1e7).round().max(1.0) as u32)
     }
 
     /// How many bodies have room when nothing else takes a byte.
@@ -169,7 +170,10 @@ mod tests {
     fn the_first_is_asked_for_most_and_the_best_cache_has_those_first() {
         let zipf = Zipf { keys: 1000, body: 1 << 20, room_mib: 250, alpha: 1.0 };
         let weights: Vec<u32> = zipf.weights().collect();
-        assert_eq!((weights.len(), weights[0], weights[9], weights[999]), (1000, 10_000_000, 1_000_000, 10_000));
+        assert_eq!(
+            (weights.len(), weights[0], weights[9], weights[999]),
+            (1000, 10_000_000, 1_000_000, 10_000)
+        );
         // H(250) / H(1000)
         assert!((zipf.best_percent() - 81.5).abs() < 0.1, "{}", zipf.best_percent());
         assert!((Zipf { room_mib: 1000, ..zipf }.best_percent() - 100.0).abs() < 1e-9);

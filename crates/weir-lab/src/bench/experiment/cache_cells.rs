@@ -22,9 +22,21 @@ pub(crate) const RATIOS: &[Compared] = &[
     ("CPU / proxying", Metric::Cpu, "weir"),
 ];
 
-const fn against(title: &'static str, cell: &'static str, against: &'static str, bound: f64) -> Target {
+const fn against(
+    title: &'static str,
+    cell: &'static str,
+    against: &'static str,
+    bound: f64,
+) -> Target {
     let bound = Bound::AtMost(bound);
-    Target { title, cell, metric: Metric::Cpu, subject: "weir-cache", against: Some(against), bound }
+    Target {
+        title,
+        cell,
+        metric: Metric::Cpu,
+        subject: "weir-cache",
+        against: Some(against),
+        bound,
+    }
 }
 
 const fn own(title: &'static str, cell: &'static str, metric: Metric, bound: Bound) -> Target {
@@ -37,12 +49,32 @@ use Bound::{AtLeast, AtMost};
 pub(crate) const TARGETS: &[Target] = &[
     against("CPU a hit of 16 B, 64 connections, against nginx", "hit-16", "nginx-cache", 0.75),
     against("CPU a hit of 16 B, 64 connections, against Varnish", "hit-16", "varnish", 0.35),
-    against("CPU a hit of 16 B, 3,000 connections, against nginx", "hit-16-c3000", "nginx-cache", 0.75),
-    against("CPU a hit of 16 B, 3,000 connections, against Varnish", "hit-16-c3000", "varnish", 0.12),
+    against(
+        "CPU a hit of 16 B, 3,000 connections, against nginx",
+        "hit-16-c3000",
+        "nginx-cache",
+        0.75,
+    ),
+    against(
+        "CPU a hit of 16 B, 3,000 connections, against Varnish",
+        "hit-16-c3000",
+        "varnish",
+        0.12,
+    ),
     against("CPU a hit of 4 KB, 64 connections, against nginx", "hit-4k", "nginx-cache", 0.75),
     against("CPU a hit of 4 KB, 64 connections, against Varnish", "hit-4k", "varnish", 0.35),
-    against("CPU a hit of 4 KB, 3,000 connections, against nginx", "hit-4k-c3000", "nginx-cache", 0.75),
-    against("CPU a hit of 4 KB, 3,000 connections, against Varnish", "hit-4k-c3000", "varnish", 0.12),
+    against(
+        "CPU a hit of 4 KB, 3,000 connections, against nginx",
+        "hit-4k-c3000",
+        "nginx-cache",
+        0.75,
+    ),
+    against(
+        "CPU a hit of 4 KB, 3,000 connections, against Varnish",
+        "hit-4k-c3000",
+        "varnish",
+        0.12,
+    ),
     Target {
         title: "hits of 16 B a second, against proxying the same",
         cell: "hit-16",
@@ -51,8 +83,18 @@ pub(crate) const TARGETS: &[Target] = &[
         against: Some("weir"),
         bound: AtLeast(1.5),
     },
-    own("requests that reach the origin of 1,000 clients for one answer", "herd", Metric::Fetches, AtMost(1.0)),
-    own("the same: p99 beyond what the origin takes, ms", "herd", Metric::BeyondOriginMs, AtMost(50.0)),
+    own(
+        "requests that reach the origin of 1,000 clients for one answer",
+        "herd",
+        Metric::Fetches,
+        AtMost(1.0),
+    ),
+    own(
+        "the same: p99 beyond what the origin takes, ms",
+        "herd",
+        Metric::BeyondOriginMs,
+        AtMost(50.0),
+    ),
     own(
         "hits by Zipf's law, exponent 1.0, against LRU of as many answers",
         "zipf-1.0",
@@ -74,7 +116,12 @@ pub(crate) const TARGETS: &[Target] = &[
         against: Some(BEFORE),
         bound: AtMost(1.01),
     },
-    own("purge of 1,000,000 answers by tag: the last is gone after, ms", "purge", Metric::GoneMs, AtMost(10.0)),
+    own(
+        "purge of 1,000,000 answers by tag: the last is gone after, ms",
+        "purge",
+        Metric::GoneMs,
+        AtMost(10.0),
+    ),
     own("requests that fail while the origin is dead", "stale", Metric::Failures, AtMost(0.0)),
 ];
 
@@ -105,23 +152,37 @@ pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
         cells.push(hit("hit-64k", "one stored answer of 64 KB, 64 connections", 64, 64 << 10));
         cells.push(hit("hit-1m", "one stored answer of 1 MB, 64 connections", 64, 1 << 20));
     }
-    let own = |name: &str, title: &str, load| Cell::new(name, title, Load::Cache(load), STORES).from(Origin::None);
+    let own = |name: &str, title: &str, load| {
+        Cell::new(name, title, Load::Cache(load), STORES).from(Origin::None)
+    };
     cells.push(own(
         "herd",
         "1,000 clients at once for an unstored response; the origin takes 500 ms",
         CacheLoad::Herd(HERD),
     ));
     let private = CacheLoad::Herd(Herd { is_private: true, ..HERD });
-    cells.push(own("herd-private", "the same, and the origin says that each answer is for one client alone", private));
+    cells.push(own(
+        "herd-private",
+        "the same, and the origin says that each answer is for one client alone",
+        private,
+    ));
     let title = "64,000 answers of 4 KB by Zipf's law, room for a quarter, exponent";
     cells.push(own("zipf-1.0", &format!("{title} 1.0"), CacheLoad::Zipf(ZIPF)));
     if !axes.quick {
-        cells.push(own("zipf-0.8", &format!("{title} 0.8"), CacheLoad::Zipf(Zipf { alpha: 0.8, ..ZIPF })));
+        cells.push(own(
+            "zipf-0.8",
+            &format!("{title} 0.8"),
+            CacheLoad::Zipf(Zipf { alpha: 0.8, ..ZIPF }),
+        ));
     }
     let purge = if axes.quick { PURGE_QUICK } else { PURGE };
-    let title =
-        format!("{} answers purged by their tag, beside 5,000 hits a second", grouped(u64::from(purge.objects)));
-    cells.push(Cell::new("purge", &title, Load::Cache(CacheLoad::Purge(purge)), PURGES).from(Origin::None));
+    let title = format!(
+        "{} answers purged by their tag, beside 5,000 hits a second",
+        grouped(u64::from(purge.objects))
+    );
+    cells.push(
+        Cell::new("purge", &title, Load::Cache(CacheLoad::Purge(purge)), PURGES).from(Origin::None),
+    );
     let title = "100 answers that are fresh for a second, 2,000 requests a second, and the origin dies in the middle";
     cells.push(own("stale", title, CacheLoad::Stale(STALE)));
     let title = "1,000 clients read 1 MB slowly that nobody had, beside 1,000 requests a second that go to the origin";
@@ -129,8 +190,7 @@ pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     let title = "10,000 answers of 4 KB that were stored before a restart";
     cells.push(own("restart", title, CacheLoad::Restart(RESTART)));
     let load = Load::Closed(Closed { connections: 64, body: 16, kind: RequestKind::Minimal });
-    let title =
-        "16 B from the origin through a weir without a cache, against an earlier weir (--program weir-before=PATH)";
+    let title = "16 B from the origin through a weir without a cache, against an earlier weir (--program weir-before=PATH)";
     cells.push(Cell::new("none", title, load, &["weir", BEFORE]));
     cells
 }

@@ -70,8 +70,10 @@ const HTTP2: &[Compared] = &[
 ];
 const KEPT: &[Compared] = &[("p99.9 / nginx", Metric::P999, "nginx")];
 const STALLED: &[Compared] = &[("p99 / alone", Metric::P99, "weir-alone")];
-const LIMITED: &[Compared] = &[("CPU / weir", Metric::Cpu, "weir"), ("rate / weir", Metric::Rate, "weir")];
-const GENERATORS: &[Compared] = &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / wrk", Metric::GeneratorCpu, "wrk")];
+const LIMITED: &[Compared] =
+    &[("CPU / weir", Metric::Cpu, "weir"), ("rate / weir", Metric::Rate, "weir")];
+const GENERATORS: &[Compared] =
+    &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / wrk", Metric::GeneratorCpu, "wrk")];
 const ORIGINS: &[Compared] = &[("rate / nginx", Metric::Rate, "nginx-file")];
 
 /// All of them.
@@ -327,12 +329,29 @@ fn closed(connections: u32) -> Load {
 fn targets(_: &Axes) -> Vec<Cell> {
     let of = |body, kind| Load::Closed(Closed { connections: 64, body, kind });
     vec![
-        Cell::new("c4000", "4,000 connections, 3 B", closed(4000), ALL).with(&["weir-128", "weir-1"]),
-        Cell::new("c64", "64 connections, 3 B", closed(64), ALL).with(&["weir-128", "weir-closing"]),
-        Cell::new("browser", "64 connections, browser's fields and 1.5 KB cookie", of(3, RequestKind::Browser), ALL),
-        Cell::new("body-64k", "64 connections, 64 KB bodies", of(65_536, RequestKind::Minimal), ALL),
+        Cell::new("c4000", "4,000 connections, 3 B", closed(4000), ALL)
+            .with(&["weir-128", "weir-1"]),
+        Cell::new("c64", "64 connections, 3 B", closed(64), ALL)
+            .with(&["weir-128", "weir-closing"]),
+        Cell::new(
+            "browser",
+            "64 connections, browser's fields and 1.5 KB cookie",
+            of(3, RequestKind::Browser),
+            ALL,
+        ),
+        Cell::new(
+            "body-64k",
+            "64 connections, 64 KB bodies",
+            of(65_536, RequestKind::Minimal),
+            ALL,
+        ),
         Cell::new("body-1m", "64 connections, 1 MB bodies", of(1 << 20, RequestKind::Minimal), ALL),
-        Cell::new("new-connection", "64 at a time, a new connection for each request", of(3, RequestKind::Close), ALL),
+        Cell::new(
+            "new-connection",
+            "64 at a time, a new connection for each request",
+            of(3, RequestKind::Close),
+            ALL,
+        ),
         Cell::new(
             "fixed-rate",
             "64 connections, half of nginx's rate, latency from the due time",
@@ -359,7 +378,8 @@ const PROXYING: &[u32] = &[1, 8, 64, 512, 2048, 4096, 8192, 16_384, 32_768];
 const PROXYING_QUICK: &[u32] = &[1, 64, 4096];
 
 fn proxying(axes: &Axes) -> Vec<Cell> {
-    let contenders = &["direct", "nginx", "haproxy", "envoy", "pingora", "weir-1", "weir-8", "weir-128", "weir"];
+    let contenders =
+        &["direct", "nginx", "haproxy", "envoy", "pingora", "weir-1", "weir-8", "weir-128", "weir"];
     let connections = axes.connections_or(if axes.quick { PROXYING_QUICK } else { PROXYING });
     let cell = |connections: u32| {
         let title = format!("{}, 3 B", clients(connections));
@@ -378,10 +398,15 @@ fn rates(axes: &Axes) -> Vec<Cell> {
     let rates = if axes.quick { RATES_OF_QUICK } else { RATES_OF };
     let cell = |rate: &u32| {
         let load = Load::Fixed { connections: 64, rate: *rate, path: SMALL };
-        let title = format!("64 connections, {} requests a second by the clock, 3 B", grouped(u64::from(*rate)));
-        Cell::new(&format!("r{rate}"), &title, load, ALL).on("64 connections by requests a second", f64::from(*rate))
+        let title = format!(
+            "64 connections, {} requests a second by the clock, 3 B",
+            grouped(u64::from(*rate))
+        );
+        Cell::new(&format!("r{rate}"), &title, load, ALL)
+            .on("64 connections by requests a second", f64::from(*rate))
     };
-    let full = Cell::new("full", "64 connections, as many requests as they can ask, 3 B", closed(64), ALL);
+    let full =
+        Cell::new("full", "64 connections, as many requests as they can ask, 3 B", closed(64), ALL);
     rates.iter().map(cell).chain([full]).collect()
 }
 
@@ -403,9 +428,12 @@ fn sweep(axes: &Axes, contenders: &[&'static str]) -> Vec<Cell> {
                 let (size, word) = (size(body), kind.name());
                 let title = format!("{}, {word}, {size}", clients(connections));
                 let load = Load::Closed(Closed { connections, body, kind });
-                let name = format!("c{connections}-{word}-{}", size.replace(' ', "").to_lowercase());
+                let name =
+                    format!("c{connections}-{word}-{}", size.replace(' ', "").to_lowercase());
                 let cell = Cell::new(&name, &title, load, contenders);
-                cells.push(cell.on(&format!("{word}, {size} by connections"), f64::from(connections)));
+                cells.push(
+                    cell.on(&format!("{word}, {size} by connections"), f64::from(connections)),
+                );
             }
         }
     }
@@ -413,15 +441,19 @@ fn sweep(axes: &Axes, contenders: &[&'static str]) -> Vec<Cell> {
 }
 
 fn limits(_: &Axes) -> Vec<Cell> {
-    let of = |connections| Load::Closed(Closed { connections, body: 3, kind: RequestKind::Minimal });
-    let cell = |name: &str, title: &str, connections| Cell::new(name, title, of(connections), &["weir", "weir-limits"]);
+    let of =
+        |connections| Load::Closed(Closed { connections, body: 3, kind: RequestKind::Minimal });
+    let cell = |name: &str, title: &str, connections| {
+        Cell::new(name, title, of(connections), &["weir", "weir-limits"])
+    };
     vec![cell("c64", "64 connections, 3 B", 64), cell("c4000", "4,000 connections, 3 B", 4000)]
 }
 
 fn late(_: &Axes) -> Vec<Cell> {
     let load = Load::Fixed { connections: 64, rate: 4000, path: "/?delay=200&every=100" };
     let contenders = &["direct", "nginx", "haproxy", "weir", "weir-stay", "weir-off"];
-    let title = "64 connections, 4,000 requests a second, one answer in 100 takes 200 ms (weir's origin)";
+    let title =
+        "64 connections, 4,000 requests a second, one answer in 100 takes 200 ms (weir's origin)";
     vec![Cell::new("late", title, load, contenders).from(Origin::Weir)]
 }
 
@@ -503,7 +535,11 @@ mod tests {
             for target in experiment.targets {
                 let cell = cells.iter().find(|cell| cell.name == target.cell).unwrap();
                 assert!(cell.contenders.contains(&target.subject), "{}", target.title);
-                assert!(target.against.is_none_or(|name| cell.contenders.contains(&name)), "{}", target.title);
+                assert!(
+                    target.against.is_none_or(|name| cell.contenders.contains(&name)),
+                    "{}",
+                    target.title
+                );
             }
         }
     }

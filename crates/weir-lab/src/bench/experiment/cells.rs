@@ -41,7 +41,16 @@ impl Cell {
     /// A cell with the usual origin.
     pub(crate) fn new(name: &str, title: &str, load: Load, contenders: &[&'static str]) -> Cell {
         let (name, title, contenders) = (name.to_owned(), title.to_owned(), contenders.to_vec());
-        Cell { name, title, load, contenders, origin: Origin::Usual, secure: None, streams: None, point: None }
+        Cell {
+            name,
+            title,
+            load,
+            contenders,
+            origin: Origin::Usual,
+            secure: None,
+            streams: None,
+            point: None,
+        }
     }
 
     /// With more contenders.
@@ -328,7 +337,9 @@ const BODY_MAX: u64 = 1 << 30;
 /// The text says what is expected.
 pub fn connections(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number));
-    number.ok_or_else(|| format!("`{text}` is not a number of connections from 1 to {CONNECTIONS_MAX}"))
+    number.ok_or_else(|| {
+        format!("`{text}` is not a number of connections from 1 to {CONNECTIONS_MAX}")
+    })
 }
 
 /// Reads the length of a body, with `k` for KiB or `m` for MiB. Bytes.
@@ -358,7 +369,11 @@ pub(crate) fn kind(text: &str) -> Result<RequestKind, String> {
 
 /// `1 connection`, `32,768 connections`.
 pub(crate) fn clients(connections: u32) -> String {
-    format!("{} connection{}", grouped(u64::from(connections)), if connections == 1 { "" } else { "s" })
+    format!(
+        "{} connection{}",
+        grouped(u64::from(connections)),
+        if connections == 1 { "" } else { "s" }
+    )
 }
 
 #[cfg(test)]
@@ -367,7 +382,10 @@ mod tests {
 
     #[test]
     fn axes_are_read_as_people_write_them() {
-        assert_eq!((connections("64"), body("3"), body("64k"), body("1M")), (Ok(64), Ok(3), Ok(65_536), Ok(1 << 20)));
+        assert_eq!(
+            (connections("64"), body("3"), body("64k"), body("1M")),
+            (Ok(64), Ok(3), Ok(65_536), Ok(1 << 20))
+        );
         for wrong in ["0", "-1", "k", "", "4000m", "1.5k", "99999999999999999999k"] {
             assert!(body(wrong).is_err(), "{wrong}");
         }

@@ -78,16 +78,22 @@ impl What {
             What::Pingora => Some("weir-bench-pingora"),
             What::Wrk => Some("wrk"),
             What::WeirClosing => Some("nginx"),
-            What::Limiting(Limiting { program, .. }) | What::Rival(Rival { program, .. }) => match program {
-                Program::Nginx => Some("nginx"),
-                Program::Haproxy => Some("haproxy"),
-                Program::Weir => None,
-            },
+            What::Limiting(Limiting { program, .. }) | What::Rival(Rival { program, .. }) => {
+                match program {
+                    Program::Nginx => Some("nginx"),
+                    Program::Haproxy => Some("haproxy"),
+                    Program::Weir => None,
+                }
+            }
             What::Split(Split { proxy: Some(SplitProxy::Haproxy), .. }) => Some("haproxy"),
             What::Through(Middle::Haproxy { .. }) => Some("haproxy"),
             What::Split(_) | What::Through(_) => None,
             What::Weir(WeirSettings { is_before: true, .. }) => Some(BEFORE),
-            What::Direct | What::Weir(_) | What::WeirForward { .. } | What::Origin(_) | What::Bomb(_) => None,
+            What::Direct
+            | What::Weir(_)
+            | What::WeirForward { .. }
+            | What::Origin(_)
+            | What::Bomb(_) => None,
         }
     }
 
@@ -202,7 +208,12 @@ const fn limiting(name: &'static str, limiting: Limiting) -> Contender {
     Contender { name, what: What::Limiting(limiting) }
 }
 
-const fn rival(name: &'static str, program: Program, is_shared: bool, is_pinned: bool) -> Contender {
+const fn rival(
+    name: &'static str,
+    program: Program,
+    is_shared: bool,
+    is_pinned: bool,
+) -> Contender {
     Contender { name, what: What::Rival(Rival { program, is_shared, is_pinned }) }
 }
 

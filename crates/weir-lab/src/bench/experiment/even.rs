@@ -112,12 +112,16 @@ mod tests {
         let begins = of(1);
         assert_eq!(begins, of(1));
         assert_ne!(begins, of(2));
-        assert!(begins.windows(2).all(|pair| pair[1] >= pair[0] + TAKEN_US), "never twice at a time");
+        assert!(
+            begins.windows(2).all(|pair| pair[1] >= pair[0] + TAKEN_US),
+            "never twice at a time"
+        );
         let seconds = *begins.last().unwrap() as f64 / 1e6;
         let share = 20_000.0 * TAKEN_US as f64 / 1e6 / seconds;
         assert!((0.34..0.36).contains(&share), "{share}");
         // An arrival at a random moment finds the core taken as often as it is taken (PASTA).
-        let waited = begins.windows(2).filter(|pair| pair[1] == pair[0] + TAKEN_US).count() as f64 / 20_000.0;
+        let waited = begins.windows(2).filter(|pair| pair[1] == pair[0] + TAKEN_US).count() as f64
+            / 20_000.0;
         assert!((0.33..0.37).contains(&waited), "{waited} had to wait for their turn");
     }
 }

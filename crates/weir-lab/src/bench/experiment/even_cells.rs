@@ -13,7 +13,8 @@ const HASH_HARD: &str = "weir-hash-hard";
 
 /// The contenders of a ladder: each program with a socket that all workers share, and with one for
 /// each, where it has both.
-const LADDER: &[&str] = &["nginx-shared", "nginx", "haproxy-shared", "haproxy", "weir-hash", "weir"];
+const LADDER: &[&str] =
+    &["nginx-shared", "nginx", "haproxy-shared", "haproxy", "weir-hash", "weir"];
 
 const fn rung(title: &'static str, cell: &'static str, metric: Metric) -> Target {
     Target { title, cell, metric, subject: "weir", against: None, bound: Bound::AtMost(1.2) }
@@ -21,9 +22,17 @@ const fn rung(title: &'static str, cell: &'static str, metric: Metric) -> Target
 
 /// Targets of `ladder`.
 pub(crate) const LADDER_TARGETS: &[Target] = &[
-    rung("one by one, a worker a core: connections, most / least", "steady", Metric::ConnectionsLadder),
+    rung(
+        "one by one, a worker a core: connections, most / least",
+        "steady",
+        Metric::ConnectionsLadder,
+    ),
     rung("the same: processor time", "steady", Metric::CpuLadder),
-    rung("in bursts, a worker a core: connections, most / least", "bursts", Metric::ConnectionsLadder),
+    rung(
+        "in bursts, a worker a core: connections, most / least",
+        "bursts",
+        Metric::ConnectionsLadder,
+    ),
     rung("the same: processor time", "bursts", Metric::CpuLadder),
     rung("one by one, 8 workers: connections, most / least", "steady-8", Metric::ConnectionsLadder),
     rung("the same: processor time", "steady-8", Metric::CpuLadder),
@@ -44,21 +53,28 @@ pub(crate) fn ladder_cells(axes: &Axes) -> Vec<Cell> {
             Some(workers) => (format!("{name}-{workers}"), format!("{workers} workers")),
         };
         let title = format!("2,000 clients that come {how} and ask twice a second, {who}");
-        Cell::new(&name, &title, Load::Ladder(Ladder { arrival, workers }), LADDER).from(Origin::None)
+        Cell::new(&name, &title, Load::Ladder(Ladder { arrival, workers }), LADDER)
+            .from(Origin::None)
     };
-    let workers: &[Option<usize>] = if axes.quick { &[None, Some(8)] } else { &[None, Some(4), Some(8)] };
+    let workers: &[Option<usize>] =
+        if axes.quick { &[None, Some(8)] } else { &[None, Some(4), Some(8)] };
     workers
         .iter()
-        .flat_map(|workers| [Arrival::Steady, Arrival::Bursts].map(|arrival| cell(arrival, *workers)))
+        .flat_map(|workers| {
+            [Arrival::Steady, Arrival::Bursts].map(|arrival| cell(arrival, *workers))
+        })
         .collect()
 }
 
 /// The contenders while a core is taken: each program with a core for each worker, and without.
-const TAKEN: &[&str] = &["direct", "nginx", "nginx-unpinned", "haproxy", "haproxy-unpinned", HASH_HARD, "weir"];
+const TAKEN: &[&str] =
+    &["direct", "nginx", "nginx-unpinned", "haproxy", "haproxy-unpinned", HASH_HARD, "weir"];
 
 /// What the table of `taken-core` compares.
-pub(crate) const TAKEN_RATIOS: &[Compared] =
-    &[("p99.9 / hash, hard", Metric::P999, HASH_HARD), ("p99 / hash, hard", Metric::P99, HASH_HARD)];
+pub(crate) const TAKEN_RATIOS: &[Compared] = &[
+    ("p99.9 / hash, hard", Metric::P999, HASH_HARD),
+    ("p99 / hash, hard", Metric::P99, HASH_HARD),
+];
 
 /// Targets of `taken-core`.
 pub(crate) const TAKEN_TARGETS: &[Target] = &[Target {
@@ -103,7 +119,14 @@ pub(crate) const COST: &[Compared] = &[
 ];
 
 const fn cost(title: &'static str, cell: &'static str, metric: Metric) -> Target {
-    Target { title, cell, metric, subject: "weir", against: Some(HASH_HARD), bound: Bound::AtMost(1.01) }
+    Target {
+        title,
+        cell,
+        metric,
+        subject: "weir",
+        against: Some(HASH_HARD),
+        bound: Bound::AtMost(1.01),
+    }
 }
 
 /// Targets of `even-cost`.
@@ -118,7 +141,8 @@ pub(crate) const COST_TARGETS: &[Target] = &[
 /// Returns the cells of `even-cost`: nothing is wrong in them. By the clock each request costs a
 /// separate turn, and so everything that is done in each turn.
 pub(crate) fn cost_cells(_: &Axes) -> Vec<Cell> {
-    let full = |connections| Load::Closed(Closed { connections, body: 3, kind: RequestKind::Minimal });
+    let full =
+        |connections| Load::Closed(Closed { connections, body: 3, kind: RequestKind::Minimal });
     let cell = |name: &str, title: &str, load| Cell::new(name, title, load, &["weir", HASH_HARD]);
     vec![
         cell("c64", "64 connections, 3 B", full(64)),

@@ -36,7 +36,9 @@ impl Fault {
             Fault::Killed => vec![(begin, 0, Deed::Kill), (end, 0, Deed::Start)],
             Fault::Frozen => vec![(begin, 0, Deed::Freeze), (end, 0, Deed::Thaw)],
             Fault::Failing => vec![(begin, 0, Deed::Replace("status=503")), (end, 0, Deed::Heal)],
-            Fault::Resetting => vec![(begin, 0, Deed::Replace("reset=every=2")), (end, 0, Deed::Heal)],
+            Fault::Resetting => {
+                vec![(begin, 0, Deed::Replace("reset=every=2")), (end, 0, Deed::Heal)]
+            }
             Fault::Rolling => (0..SERVERS)
                 .flat_map(|nth| {
                     let at = begin + 0.1875 * nth as f64;
@@ -93,13 +95,25 @@ mod tests {
 
     #[test]
     fn every_fault_ends_within_the_run_with_all_servers_well() {
-        for fault in [Fault::Killed, Fault::Frozen, Fault::Rolling, Fault::Failing, Fault::Resetting, Fault::Flapping] {
+        for fault in [
+            Fault::Killed,
+            Fault::Frozen,
+            Fault::Rolling,
+            Fault::Failing,
+            Fault::Resetting,
+            Fault::Flapping,
+        ] {
             let script = fault.script();
             assert!(script.is_sorted_by(|a, b| a.0 < b.0), "{fault:?}");
-            assert!(script[0].0 >= 0.25 && script[script.len() - 1].0 <= 0.75, "{fault:?}: time to recover is left");
+            assert!(
+                script[0].0 >= 0.25 && script[script.len() - 1].0 <= 0.75,
+                "{fault:?}: time to recover is left"
+            );
             for server in 0..SERVERS {
                 let last = script.iter().rfind(|(_, nth, _)| *nth == server);
-                let well = last.is_none_or(|(_, _, deed)| matches!(deed, Deed::Start | Deed::Thaw | Deed::Heal));
+                let well = last.is_none_or(|(_, _, deed)| {
+                    matches!(deed, Deed::Start | Deed::Thaw | Deed::Heal)
+                });
                 assert!(well, "{fault:?}");
             }
         }

@@ -21,9 +21,11 @@ fn blocked(quick: bool) -> Vec<Cell> {
             Some(every) => format!("a connection for {every} requests"),
         };
         let socket = if unix { " behind a unix socket" } else { "" };
-        let title = format!("{every}, 16 workers{socket}, each busy for {busy_percent} % of the time");
+        let title =
+            format!("{every}, 16 workers{socket}, each busy for {busy_percent} % of the time");
         let busy = Busy::Blocked(Blocked { busy_percent, unix });
-        Cell::new(name, &title, Load::Probe(Probing { close_every, busy }), contenders).from(Origin::None)
+        Cell::new(name, &title, Load::Probe(Probing { close_every, busy }), contenders)
+            .from(Origin::None)
     };
     let promised = [("blocked-never", None, 35, false), ("unix-never", None, 35, true)];
     let others = [
@@ -45,7 +47,12 @@ fn burned() -> Vec<Cell> {
         Cell::new(name, title, load, &["direct", "nginx", "haproxy", "weir"]).from(Origin::None)
     };
     vec![
-        cell("idle", "a connection for each request, idle workers: the machine's own noise", Some(1), Busy::No),
+        cell(
+            "idle",
+            "a connection for each request, idle workers: the machine's own noise",
+            Some(1),
+            Busy::No,
+        ),
         cell("close-1", "a connection for each request, busy workers", Some(1), Busy::Beside),
         cell("close-2", "a connection for two requests, busy workers", Some(2), Busy::Beside),
         cell("close-5", "a connection for five requests, busy workers", Some(5), Busy::Beside),

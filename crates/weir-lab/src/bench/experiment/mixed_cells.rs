@@ -32,15 +32,21 @@ const BESIDE_8: &[Clients] = &[pausing(8)];
 const BESIDE_32: &[Clients] = &[pausing(32)];
 const BESIDE_100: &[Clients] = &[pausing(100)];
 /// One request in 100 of `late`, of the same shape as the others.
-const LATE: &[Clients] = &[Clients { connections: 16, pace: Pace::Random(40), path: "/item?delay=200ms" }];
+const LATE: &[Clients] =
+    &[Clients { connections: 16, pace: Pace::Random(40), path: "/item?delay=200ms" }];
 /// Beside the numbered requests of `twice`: requests of which one in 20 is slow, and some that are not numbered, so that weir can rehearse
 /// the server with their target.
 const UNEVEN: &[Clients] = &[
-    Clients { connections: 32, pace: Pace::Loop, path: "/item/{serial}?delay=100ms..600ms&every=20" },
+    Clients {
+        connections: 32,
+        pace: Pace::Loop,
+        path: "/item/{serial}?delay=100ms..600ms&every=20",
+    },
     Clients { connections: 8, pace: Pace::Even(500), path: "/fast" },
 ];
 /// Few clients with slow responses, so that a server with 16 places has some to spare.
-const SOME_SLOW: &[Clients] = &[Clients { connections: 4, pace: Pace::Random(60), path: "/slow?delay=25ms" }];
+const SOME_SLOW: &[Clients] =
+    &[Clients { connections: 4, pace: Pace::Random(60), path: "/slow?delay=25ms" }];
 /// Places of a server of processes that each serve one connection at a time.
 const PLACES: usize = 16;
 
@@ -48,9 +54,11 @@ const PLACES: usize = 16;
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
     let with = |name: &str, title: &str, measured, beside, places| {
         let load = Load::Mixed(Mixed { measured, beside, places });
-        Cell::new(name, title, load, if places.is_some() { PROXIES } else { ALL }).from(Origin::None)
+        Cell::new(name, title, load, if places.is_some() { PROXIES } else { ALL })
+            .from(Origin::None)
     };
-    let cell = |name: &str, title: &str, measured, beside| with(name, title, measured, beside, None);
+    let cell =
+        |name: &str, title: &str, measured, beside| with(name, title, measured, beside, None);
     let looping = |connections, path| Clients { connections, pace: Pace::Loop, path };
     // Many more connections than requests in progress, so that clients do not wait for each other.
     let clock = |rate, path| Clients { connections: 256, pace: Pace::Even(rate), path };
@@ -141,11 +149,32 @@ pub(crate) const TARGETS: &[Target] = &[
         Bound::ExceedsBy(0.1),
     ),
     nginx("the same: p99.9 against nginx", "beside-100", Metric::P999, Bound::AtMost(1.2)),
-    nginx("1 % of answers take 200 ms: p99 of the others against nginx", "late", Metric::P99, Bound::AtMost(1.1)),
-    nginx("log-normal service times: rate against nginx", "lognormal", Metric::Rate, Bound::AtLeast(1.0)),
+    nginx(
+        "1 % of answers take 200 ms: p99 of the others against nginx",
+        "late",
+        Metric::P99,
+        Bound::AtMost(1.1),
+    ),
+    nginx(
+        "log-normal service times: rate against nginx",
+        "lognormal",
+        Metric::Rate,
+        Bound::AtLeast(1.0),
+    ),
     nginx("the same: p99 against nginx", "lognormal", Metric::P99, Bound::AtMost(1.0)),
-    nginx("5 % of answers take 100 to 600 ms: rate against nginx", "rare", Metric::Rate, Bound::AtLeast(1.0)),
-    against("the same: rate against `pipeline off`", "rare", Metric::Rate, "weir-off", Bound::AtLeast(1.0)),
+    nginx(
+        "5 % of answers take 100 to 600 ms: rate against nginx",
+        "rare",
+        Metric::Rate,
+        Bound::AtLeast(1.0),
+    ),
+    against(
+        "the same: rate against `pipeline off`",
+        "rare",
+        Metric::Rate,
+        "weir-off",
+        Bound::AtLeast(1.0),
+    ),
     Target {
         title: "requests executed twice",
         cell: "twice",
@@ -154,13 +183,28 @@ pub(crate) const TARGETS: &[Target] = &[
         against: None,
         bound: Bound::AtMost(0.0),
     },
-    nginx("500 ms at 100 a second: rate against nginx", "any-500", Metric::Rate, Bound::AtLeast(0.97)),
+    nginx(
+        "500 ms at 100 a second: rate against nginx",
+        "any-500",
+        Metric::Rate,
+        Bound::AtLeast(0.97),
+    ),
     nginx("the same: p50 against nginx", "any-500", Metric::P50, Bound::AtMost(1.03)),
     nginx("the same: p99 against nginx", "any-500", Metric::P99, Bound::AtMost(1.03)),
-    nginx("100 ms at 500 a second: rate against nginx", "any-100", Metric::Rate, Bound::AtLeast(0.97)),
+    nginx(
+        "100 ms at 500 a second: rate against nginx",
+        "any-100",
+        Metric::Rate,
+        Bound::AtLeast(0.97),
+    ),
     nginx("the same: p50 against nginx", "any-100", Metric::P50, Bound::AtMost(1.03)),
     nginx("the same: p99 against nginx", "any-100", Metric::P99, Bound::AtMost(1.03)),
-    nginx("20 ms at 2,000 a second: rate against nginx", "any-20", Metric::Rate, Bound::AtLeast(0.97)),
+    nginx(
+        "20 ms at 2,000 a second: rate against nginx",
+        "any-20",
+        Metric::Rate,
+        Bound::AtLeast(0.97),
+    ),
     nginx("the same: p50 against nginx", "any-20", Metric::P50, Bound::AtMost(1.03)),
     nginx("the same: p99 against nginx", "any-20", Metric::P99, Bound::AtMost(1.03)),
     nginx(
@@ -176,7 +220,12 @@ pub(crate) const TARGETS: &[Target] = &[
         HAPROXY_CAPPED,
         Bound::AtLeast(1.0),
     ),
-    nginx("16 processes with one connection each: p99.9 against nginx", "prefork", Metric::P999, Bound::AtMost(1.2)),
+    nginx(
+        "16 processes with one connection each: p99.9 against nginx",
+        "prefork",
+        Metric::P999,
+        Bound::AtMost(1.2),
+    ),
     nginx(
         "the same: connections made for 1,000 requests, more than nginx",
         "prefork",
@@ -199,7 +248,10 @@ mod tests {
     fn clients_that_pause_ask_as_often_as_their_answers_and_pauses_let_them() {
         for (name, clients) in [("beside-8", 8), ("beside-32", 32), ("beside-100", 100)] {
             let slow = mixed(name).beside[0];
-            assert_eq!((slow.connections, slow.pace), (clients, Pace::Random(clients * 1000 / (25 + 25))));
+            assert_eq!(
+                (slow.connections, slow.pace),
+                (clients, Pace::Random(clients * 1000 / (25 + 25)))
+            );
         }
     }
 

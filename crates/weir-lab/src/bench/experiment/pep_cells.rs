@@ -13,7 +13,14 @@ const RIVAL_HTTP: &str = "haproxy-through-http";
 pub(crate) const ROUTED: &str = "routed";
 
 /// The contenders, the base line first.
-const ALL: &[&str] = &[ROUTED, RIVAL, "haproxy-through-copy", "weir-through", "weir-through-epoll", "weir-intercept"];
+const ALL: &[&str] = &[
+    ROUTED,
+    RIVAL,
+    "haproxy-through-copy",
+    "weir-through",
+    "weir-through-epoll",
+    "weir-intercept",
+];
 /// The same where connections count: they differ in what is done for each connection.
 const MANY: &[&str] = &[
     ROUTED,
@@ -30,7 +37,8 @@ const FILTERED: &[&str] = &[ROUTED, RIVAL, "weir-through"];
 /// The same in the other family.
 const OTHER_FAMILY: &[&str] = &[ROUTED, RIVAL, "weir-through", "weir-intercept"];
 /// The same where it matters when the server is connected to.
-const DISTANT: &[&str] = &[ROUTED, RIVAL, "weir-intercept", "weir-intercept-syn", "weir-intercept-first"];
+const DISTANT: &[&str] =
+    &[ROUTED, RIVAL, "weir-intercept", "weir-intercept-syn", "weir-intercept-first"];
 
 /// The same where requests are read.
 const ALL_HTTP: &[&str] = &[ROUTED, RIVAL_HTTP, "haproxy-through-http-copy", "weir-through-http"];
@@ -56,17 +64,24 @@ pub(crate) fn compared(pep: Pep) -> &'static [Compared] {
 /// Where requests are read: in a closed loop, and by the clock.
 const CLOSED_HTTP: &[Compared] =
     &[("rate / routed", Metric::Rate, ROUTED), ("rate / HAProxy", Metric::Rate, RIVAL_HTTP)];
-const HALF_HTTP: &[Compared] =
-    &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL_HTTP), ("p99 / HAProxy", Metric::P99, RIVAL_HTTP)];
+const HALF_HTTP: &[Compared] = &[
+    ("added CPU / HAProxy", Metric::AddedCpu, RIVAL_HTTP),
+    ("p99 / HAProxy", Metric::P99, RIVAL_HTTP),
+];
 /// What tables compare in a closed loop.
-const CLOSED: &[Compared] = &[("rate / routed", Metric::Rate, ROUTED), ("rate / HAProxy", Metric::Rate, RIVAL)];
+const CLOSED: &[Compared] =
+    &[("rate / routed", Metric::Rate, ROUTED), ("rate / HAProxy", Metric::Rate, RIVAL)];
 /// Where both sides are far away.
-const SELDOM: &[Compared] = &[("p50 / routed", Metric::P50, ROUTED), ("p99 / routed", Metric::P99, ROUTED)];
+const SELDOM: &[Compared] =
+    &[("p50 / routed", Metric::P50, ROUTED), ("p99 / routed", Metric::P99, ROUTED)];
 /// By the clock, of small objects.
-const SMALL: &[Compared] = &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
+const SMALL: &[Compared] =
+    &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
 /// By the clock, of large ones.
-const LARGE: &[Compared] =
-    &[("added CPU / HAProxy", Metric::AddedCpuGigabyte, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
+const LARGE: &[Compared] = &[
+    ("added CPU / HAProxy", Metric::AddedCpuGigabyte, RIVAL),
+    ("p99 / HAProxy", Metric::P99, RIVAL),
+];
 
 const fn target(
     title: &'static str,
@@ -125,7 +140,9 @@ pub(crate) fn closed(pep: Pep) -> (String, Pep) {
 
 /// Returns all cells.
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
-    let of = |bytes, reads, way| [Pace::Closed, Pace::Half].map(|pace| cell(Pep { bytes, pace, reads, way }));
+    let of = |bytes, reads, way| {
+        [Pace::Closed, Pace::Half].map(|pace| cell(Pep { bytes, pace, reads, way }))
+    };
     let all = [
         of(8 << 10, false, Way::Plain),
         of(1 << 20, false, Way::Plain),
@@ -139,7 +156,8 @@ pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
 }
 
 fn name(Pep { bytes, pace, reads, way }: Pep) -> String {
-    let size = if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
+    let size =
+        if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
     let pace = match pace {
         Pace::Closed => "closed-",
         Pace::Half => "half-",
@@ -156,7 +174,11 @@ fn name(Pep { bytes, pace, reads, way }: Pep) -> String {
 }
 
 fn cell(pep: Pep) -> Cell {
-    let size = if pep.bytes < 1 << 20 { format!("{} KB", pep.bytes >> 10) } else { format!("{} MB", pep.bytes >> 20) };
+    let size = if pep.bytes < 1 << 20 {
+        format!("{} KB", pep.bytes >> 10)
+    } else {
+        format!("{} MB", pep.bytes >> 20)
+    };
     let how = match pep.pace {
         Pace::Closed => format!("{} at a time", pep.connections()),
         Pace::Half => "by the clock, at half of HAProxy's rate".to_owned(),
@@ -169,9 +191,10 @@ fn cell(pep: Pep) -> Cell {
         (Way::Hooks, ..) => (" that tracks connections".to_owned(), FILTERED),
         (Way::Tproxy, ..) => (" whose nftables leads them (TPROXY)".to_owned(), FILTERED),
         (Way::Ipv6, ..) => (" in IPv6".to_owned(), OTHER_FAMILY),
-        (Way::Far, ..) => {
-            (format!(" {FAR_CLIENTS_MS} ms from clients and {FAR_SERVER_MS} ms from the server"), DISTANT)
-        }
+        (Way::Far, ..) => (
+            format!(" {FAR_CLIENTS_MS} ms from clients and {FAR_SERVER_MS} ms from the server"),
+            DISTANT,
+        ),
     };
     let title = format!("objects of {size} through a router{way}, a connection each, {how}");
     Cell::new(&name(pep), &title, Load::Pep(pep), all).from(Origin::None)
@@ -185,9 +208,13 @@ mod tests {
     fn each_clock_goes_by_a_cell_that_is_measured_before() {
         let cells = cells(&Axes::default());
         let names: Vec<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
-        let plain = ["closed-8k", "half-8k", "closed-1m", "half-1m", "http-closed-8k", "http-half-8k"];
+        let plain =
+            ["closed-8k", "half-8k", "closed-1m", "half-1m", "http-closed-8k", "http-half-8k"];
         let others = ["hooks-closed-8k", "hooks-half-8k", "tproxy-closed-8k", "tproxy-half-8k"];
-        assert_eq!(names, [&plain[..], &others, &["v6-closed-8k", "v6-half-8k", "far-8k"]].concat());
+        assert_eq!(
+            names,
+            [&plain[..], &others, &["v6-closed-8k", "v6-half-8k", "far-8k"]].concat()
+        );
         for (at, cell) in cells.iter().enumerate() {
             let Load::Pep(pep) = cell.load else { panic!("{cell:?}") };
             let (before, closed) = closed(pep);

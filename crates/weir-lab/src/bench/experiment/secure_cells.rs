@@ -10,16 +10,33 @@ const SEALED: &[&str] = &["nginx", "haproxy", "envoy", "weir", "weir-epoll"];
 /// Returns the cells of `tls`.
 pub(super) fn tls(axes: &Axes) -> Vec<Cell> {
     let of = |body, kind| Load::Closed(Closed { connections: 64, body, kind });
-    let cell = |name: &str, title: &str, load, secure| Cell::new(name, title, load, SEALED).over(secure);
+    let cell =
+        |name: &str, title: &str, load, secure| Cell::new(name, title, load, SEALED).over(secure);
     let each = of(3, RequestKind::Close);
     let (connections, rate) = tls::BESIDE;
     vec![
-        cell("full-ecdsa", "full handshakes with ECDSA P-256, 64 at a time, a request each", each, tls::ECDSA),
-        cell("full-rsa", "full handshakes with RSA 2048, 64 at a time, a request each", each, tls::RSA),
+        cell(
+            "full-ecdsa",
+            "full handshakes with ECDSA P-256, 64 at a time, a request each",
+            each,
+            tls::ECDSA,
+        ),
+        cell(
+            "full-rsa",
+            "full handshakes with RSA 2048, 64 at a time, a request each",
+            each,
+            tls::RSA,
+        ),
         cell("resumed", "resumed sessions, 64 at a time, a request each", each, tls::RESUMED),
-        cell("c64", "64 connections, 3 B", of(3, RequestKind::Minimal), tls::ECDSA).with(&["weir-plain"]),
-        cell("body-1m", "64 connections, 1 MB bodies", of(1 << 20, RequestKind::Minimal), tls::ECDSA)
+        cell("c64", "64 connections, 3 B", of(3, RequestKind::Minimal), tls::ECDSA)
             .with(&["weir-plain"]),
+        cell(
+            "body-1m",
+            "64 connections, 1 MB bodies",
+            of(1 << 20, RequestKind::Minimal),
+            tls::ECDSA,
+        )
+        .with(&["weir-plain"]),
         cell(
             "idle",
             "idle keep-alive connections",
@@ -38,7 +55,8 @@ pub(super) fn tls(axes: &Axes) -> Vec<Cell> {
 
 /// Returns the cells of `http2`.
 pub(super) fn http2(axes: &Axes) -> Vec<Cell> {
-    let load = Load::Closed(Closed { connections: CONNECTIONS, body: 3, kind: RequestKind::Minimal });
+    let load =
+        Load::Closed(Closed { connections: CONNECTIONS, body: 3, kind: RequestKind::Minimal });
     let idle = Load::Idle(if axes.quick { tls::IDLE_QUICK } else { tls::IDLE });
     let clear = &["nginx", "haproxy", "weir", "weir-epoll", "weir-http1"];
     vec![

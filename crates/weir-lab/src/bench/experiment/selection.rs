@@ -82,7 +82,8 @@ impl BenchOptions {
 /// No experiment has this name; the text suggests what may have been meant.
 pub(crate) fn experiment(name: &str) -> io::Result<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
-        let near = EXPERIMENTS.iter().map(|other| (strsim::jaro_winkler(name, other.name), other.name));
+        let near =
+            EXPERIMENTS.iter().map(|other| (strsim::jaro_winkler(name, other.name), other.name));
         let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
         let hint = near.map_or_else(String::new, |(_, near)| format!(", did you mean `{near}`?"));
         invalid(format!("no experiment `{name}`{hint}; `weir bench list` shows all"))
@@ -93,7 +94,10 @@ pub(crate) fn experiment(name: &str) -> io::Result<&'static Experiment> {
 ///
 /// # Errors
 /// The experiment has no such axis or cell, a word is unknown, or nothing is left.
-pub(crate) fn selected_cells(experiment: &Experiment, options: &BenchOptions) -> io::Result<Vec<Cell>> {
+pub(crate) fn selected_cells(
+    experiment: &Experiment,
+    options: &BenchOptions,
+) -> io::Result<Vec<Cell>> {
     let given = [
         (Axis::Connections, "--connections", options.connections.is_empty()),
         (Axis::Requests, "--requests", options.requests.is_empty()),
@@ -101,15 +105,24 @@ pub(crate) fn selected_cells(experiment: &Experiment, options: &BenchOptions) ->
     ];
     for (axis, flag, is_empty) in given {
         if !is_empty && !experiment.axes.contains(&axis) {
-            return Err(invalid(format!("{flag}: the experiment `{}` has its own", experiment.name)));
+            return Err(invalid(format!(
+                "{flag}: the experiment `{}` has its own",
+                experiment.name
+            )));
         }
     }
-    let kinds = options.requests.iter().map(|word| cells::kind(word)).collect::<Result<_, _>>().map_err(invalid)?;
+    let kinds = options
+        .requests
+        .iter()
+        .map(|word| cells::kind(word))
+        .collect::<Result<_, _>>()
+        .map_err(invalid)?;
     let (connections, bodies) = (options.connections.clone(), options.bodies.clone());
     let all = (experiment.cells)(&Axes { quick: options.quick, connections, kinds, bodies });
     if all.is_empty() {
         return Err(invalid(
-            "no cell is left: responses of that length on that many connections do not fit".to_owned(),
+            "no cell is left: responses of that length on that many connections do not fit"
+                .to_owned(),
         ));
     }
     if options.only.is_empty() {
@@ -142,7 +155,9 @@ pub(crate) fn check_programs(options: &BenchOptions, programs: &[&str]) -> io::R
     for (name, path) in &options.programs {
         if !programs.contains(&name.as_str()) {
             let all = if programs.is_empty() { "none".to_owned() } else { programs.join(", ") };
-            return Err(invalid(format!("--program: no program `{name}` in the selection; it has: {all}")));
+            return Err(invalid(format!(
+                "--program: no program `{name}` in the selection; it has: {all}"
+            )));
         }
         if !path.is_file() {
             return Err(invalid(format!("--program {name}: {} is not a file", path.display())));
@@ -157,8 +172,12 @@ pub(crate) fn check_programs(options: &BenchOptions, programs: &[&str]) -> io::R
 /// The text does not have that form.
 pub fn program(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && path.starts_with('/') => Ok((name.to_owned(), PathBuf::from(path))),
-        _ => Err(format!("`{text}` is not NAME=PATH with a path from the root, as in nginx=/opt/nginx/sbin/nginx")),
+        Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
+            Ok((name.to_owned(), PathBuf::from(path)))
+        }
+        _ => Err(format!(
+            "`{text}` is not NAME=PATH with a path from the root, as in nginx=/opt/nginx/sbin/nginx"
+        )),
     }
 }
 
@@ -166,7 +185,9 @@ pub fn program(text: &str) -> Result<(String, PathBuf), String> {
 pub(crate) fn programs(cells: &[Cell], options: &BenchOptions) -> Vec<&'static str> {
     let usual = cells.iter().any(|cell| cell.origin == Origin::Usual) && !options.weir_origin;
     let mut programs: Vec<&str> = if usual { vec!["nginx"] } else { Vec::new() };
-    let taking_part = |name: &str| options.contenders.is_empty() || options.contenders.iter().any(|one| one == name);
+    let taking_part = |name: &str| {
+        options.contenders.is_empty() || options.contenders.iter().any(|one| one == name)
+    };
     for name in cells.iter().flat_map(|cell| &cell.contenders).filter(|name| taking_part(name)) {
         let program = contender(name).and_then(|contender| contender.what.program());
         programs.extend(program.filter(|program| !programs.contains(program)));
@@ -176,7 +197,10 @@ pub(crate) fn programs(cells: &[Cell], options: &BenchOptions) -> Vec<&'static s
 
 /// The error of a name that an experiment doesn't have.
 pub(crate) fn unknown(experiment: &Experiment, what: &str, name: &str) -> io::Error {
-    invalid(format!("the experiment `{}` has no {what} called `{name}`; `weir bench list` shows all", experiment.name))
+    invalid(format!(
+        "the experiment `{}` has no {what} called `{name}`; `weir bench list` shows all",
+        experiment.name
+    ))
 }
 
 fn invalid(text: String) -> io::Error {

@@ -55,8 +55,8 @@ const fn target(
 
 use Bound::{AtLeast, AtMost};
 use Metric::{
-    AttemptCpu, BanMb, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb, OverService, P99, P99Ms, P999,
-    Rate, RecoveryMs, SentP99Ms, TimeToBlock, Upstream, UsersP99,
+    AttemptCpu, BanMb, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb,
+    OverService, P99, P99Ms, P999, Rate, RecoveryMs, SentP99Ms, TimeToBlock, Upstream, UsersP99,
 };
 
 /// Targets of kept connections in front of busy workers.
@@ -77,15 +77,43 @@ pub(crate) const KEEPALIVE: &[Target] = &[
         "nginx",
         AtMost(0.25),
     ),
-    target("the same over a unix socket, fresh", "unix-never", P999, "weir-fresh", "nginx", AtMost(0.25)),
-    target("the same over a unix socket, per-request", "unix-never", P999, "weir-per-request", "nginx", AtMost(0.25)),
+    target(
+        "the same over a unix socket, fresh",
+        "unix-never",
+        P999,
+        "weir-fresh",
+        "nginx",
+        AtMost(0.25),
+    ),
+    target(
+        "the same over a unix socket, per-request",
+        "unix-never",
+        P999,
+        "weir-per-request",
+        "nginx",
+        AtMost(0.25),
+    ),
 ];
 
 /// Targets of the forward proxy.
 pub(crate) const FORWARD: &[Target] = &[
     target("rate against direct", "forward-100", Rate, "weir-forward", "direct", AtLeast(0.85)),
-    target("rate against nginx", "forward-100", Rate, "weir-forward", "nginx-forward", AtLeast(1.5)),
-    target("CPU a request, against nginx", "forward-100", Cpu, "weir-forward", "nginx-forward", AtMost(0.6)),
+    target(
+        "rate against nginx",
+        "forward-100",
+        Rate,
+        "weir-forward",
+        "nginx-forward",
+        AtLeast(1.5),
+    ),
+    target(
+        "CPU a request, against nginx",
+        "forward-100",
+        Cpu,
+        "weir-forward",
+        "nginx-forward",
+        AtMost(0.6),
+    ),
     Target {
         title: "connections to the origin, of 100 clients",
         cell: "forward-100",
@@ -122,11 +150,39 @@ pub(crate) const FORWARD: &[Target] = &[
 
 /// Targets of the proxy.
 pub(crate) const PROXY: &[Target] = &[
-    target("rate, 4,000 connections, against direct", "c4000", Rate, "weir", "direct", AtLeast(0.90)),
+    target(
+        "rate, 4,000 connections, against direct",
+        "c4000",
+        Rate,
+        "weir",
+        "direct",
+        AtLeast(0.90),
+    ),
     target("rate, 4,000 connections, against nginx", "c4000", Rate, "weir", "nginx", AtLeast(2.0)),
-    target("rate, 4,000 connections, against HAProxy", "c4000", Rate, "weir", "haproxy", AtLeast(2.0)),
-    target("CPU a request, 4,000 connections, against nginx", "c4000", Cpu, "weir", "nginx", AtMost(0.35)),
-    target("CPU a request, 64 connections, against nginx", "c64", Cpu, "weir", "nginx", AtMost(0.50)),
+    target(
+        "rate, 4,000 connections, against HAProxy",
+        "c4000",
+        Rate,
+        "weir",
+        "haproxy",
+        AtLeast(2.0),
+    ),
+    target(
+        "CPU a request, 4,000 connections, against nginx",
+        "c4000",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.35),
+    ),
+    target(
+        "CPU a request, 64 connections, against nginx",
+        "c64",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.50),
+    ),
     target(
         "servers that close after 100 requests: CPU a request, 64 connections, against such as never close",
         "c64",
@@ -177,8 +233,22 @@ pub(crate) const PROXY: &[Target] = &[
         "nginx",
         AtMost(0.85),
     ),
-    target("epoll: CPU a request, 64 connections, against nginx", "c64", Cpu, "weir-epoll", "nginx", AtMost(0.65)),
-    target("epoll: CPU a request, 4,000 connections, against nginx", "c4000", Cpu, "weir-epoll", "nginx", AtMost(0.50)),
+    target(
+        "epoll: CPU a request, 64 connections, against nginx",
+        "c64",
+        Cpu,
+        "weir-epoll",
+        "nginx",
+        AtMost(0.65),
+    ),
+    target(
+        "epoll: CPU a request, 4,000 connections, against nginx",
+        "c4000",
+        Cpu,
+        "weir-epoll",
+        "nginx",
+        AtMost(0.50),
+    ),
     target(
         "p99 at half of nginx's rate, 64 connections, against nginx",
         "fixed-rate",
@@ -207,22 +277,84 @@ pub(crate) const PROXY: &[Target] = &[
 
 /// Targets of usual load, where batches have no company.
 pub(crate) const RATES: &[Target] = &[
-    target("1,000 requests a second: CPU a request, against nginx", "r1000", Cpu, "weir", "nginx", AtMost(0.75)),
-    target("1,000 requests a second: p99, against nginx", "r1000", P99, "weir", "nginx", AtMost(1.0)),
-    target("5,000 requests a second: CPU a request, against nginx", "r5000", Cpu, "weir", "nginx", AtMost(0.75)),
-    target("5,000 requests a second: p99, against nginx", "r5000", P99, "weir", "nginx", AtMost(1.0)),
-    target("20,000 requests a second: CPU a request, against nginx", "r20000", Cpu, "weir", "nginx", AtMost(0.75)),
-    target("20,000 requests a second: p99, against nginx", "r20000", P99, "weir", "nginx", AtMost(1.0)),
+    target(
+        "1,000 requests a second: CPU a request, against nginx",
+        "r1000",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.75),
+    ),
+    target(
+        "1,000 requests a second: p99, against nginx",
+        "r1000",
+        P99,
+        "weir",
+        "nginx",
+        AtMost(1.0),
+    ),
+    target(
+        "5,000 requests a second: CPU a request, against nginx",
+        "r5000",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.75),
+    ),
+    target(
+        "5,000 requests a second: p99, against nginx",
+        "r5000",
+        P99,
+        "weir",
+        "nginx",
+        AtMost(1.0),
+    ),
+    target(
+        "20,000 requests a second: CPU a request, against nginx",
+        "r20000",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.75),
+    ),
+    target(
+        "20,000 requests a second: p99, against nginx",
+        "r20000",
+        P99,
+        "weir",
+        "nginx",
+        AtMost(1.0),
+    ),
 ];
 
 /// Targets of limits for each client.
 pub(crate) const LIMITS: &[Target] = &[
-    target("two limits, 64 connections: CPU a request, against none", "c64", Cpu, "weir-limits", "weir", AtMost(1.01)),
-    target("two limits, 4,000 connections: the same", "c4000", Cpu, "weir-limits", "weir", AtMost(1.01)),
+    target(
+        "two limits, 64 connections: CPU a request, against none",
+        "c64",
+        Cpu,
+        "weir-limits",
+        "weir",
+        AtMost(1.01),
+    ),
+    target(
+        "two limits, 4,000 connections: the same",
+        "c4000",
+        Cpu,
+        "weir-limits",
+        "weir",
+        AtMost(1.01),
+    ),
 ];
 
 /// A bound for a figure itself.
-const fn own(title: &'static str, cell: &'static str, metric: Metric, subject: &'static str, bound: Bound) -> Target {
+const fn own(
+    title: &'static str,
+    cell: &'static str,
+    metric: Metric,
+    subject: &'static str,
+    bound: Bound,
+) -> Target {
     Target { title, cell, metric, subject, against: None, bound }
 }
 
@@ -235,12 +367,38 @@ pub(crate) const BLOCK: &[Target] = &[
         "weir-429",
         AtMost(2.0),
     ),
-    own("429: users' requests that were turned away", "requests", FalseBlocks, "weir-429", AtMost(0.0)),
+    own(
+        "429: users' requests that were turned away",
+        "requests",
+        FalseBlocks,
+        "weir-429",
+        AtMost(0.0),
+    ),
     own("429: served beyond burst and rate, %", "requests", OverService, "weir-429", AtMost(1.0)),
-    own("429: p99 from one attempt too many to a block, ms", "requests", TimeToBlock, "weir-429", AtMost(100.0)),
+    own(
+        "429: p99 from one attempt too many to a block, ms",
+        "requests",
+        TimeToBlock,
+        "weir-429",
+        AtMost(100.0),
+    ),
     target("CPU of a 429 against a 200", "requests", AttemptCpu, "weir-429", "weir", AtMost(0.5)),
-    target("CPU of a 429 against nginx's", "requests", AttemptCpu, "weir-429", "nginx-429", AtMost(0.5)),
-    target("CPU of a 429 against HAProxy's", "requests", AttemptCpu, "weir-429", "haproxy-429", AtMost(0.5)),
+    target(
+        "CPU of a 429 against nginx's",
+        "requests",
+        AttemptCpu,
+        "weir-429",
+        "nginx-429",
+        AtMost(0.5),
+    ),
+    target(
+        "CPU of a 429 against HAProxy's",
+        "requests",
+        AttemptCpu,
+        "weir-429",
+        "haproxy-429",
+        AtMost(0.5),
+    ),
     own(
         "reset: users' p99, ten attempts for each of their requests, against none",
         "connections",
@@ -248,12 +406,48 @@ pub(crate) const BLOCK: &[Target] = &[
         "weir-reset",
         AtMost(2.0),
     ),
-    own("reset: users' requests that were turned away", "connections", FalseBlocks, "weir-reset", AtMost(0.0)),
-    own("reset: served beyond burst and rate, %", "connections", OverService, "weir-reset", AtMost(1.0)),
-    own("reset: p99 from one attempt too many to a block, ms", "connections", TimeToBlock, "weir-reset", AtMost(100.0)),
-    own("ban: users' requests that were turned away", "connections", FalseBlocks, "weir-ban", AtMost(0.0)),
-    own("ban: served beyond burst and rate, %", "connections", OverService, "weir-ban", AtMost(1.0)),
-    own("ban: p99 from one attempt too many to a block, ms", "connections", TimeToBlock, "weir-ban", AtMost(100.0)),
+    own(
+        "reset: users' requests that were turned away",
+        "connections",
+        FalseBlocks,
+        "weir-reset",
+        AtMost(0.0),
+    ),
+    own(
+        "reset: served beyond burst and rate, %",
+        "connections",
+        OverService,
+        "weir-reset",
+        AtMost(1.0),
+    ),
+    own(
+        "reset: p99 from one attempt too many to a block, ms",
+        "connections",
+        TimeToBlock,
+        "weir-reset",
+        AtMost(100.0),
+    ),
+    own(
+        "ban: users' requests that were turned away",
+        "connections",
+        FalseBlocks,
+        "weir-ban",
+        AtMost(0.0),
+    ),
+    own(
+        "ban: served beyond burst and rate, %",
+        "connections",
+        OverService,
+        "weir-ban",
+        AtMost(1.0),
+    ),
+    own(
+        "ban: p99 from one attempt too many to a block, ms",
+        "connections",
+        TimeToBlock,
+        "weir-ban",
+        AtMost(100.0),
+    ),
     target(
         "CPU of a refused connection against nginx's 444",
         "connections",
@@ -270,7 +464,13 @@ pub(crate) const BLOCK: &[Target] = &[
         "haproxy-reject",
         AtMost(0.5),
     ),
-    own("dropped: users' requests that were turned away", "connections", FalseBlocks, "weir-drop", AtMost(0.0)),
+    own(
+        "dropped: users' requests that were turned away",
+        "connections",
+        FalseBlocks,
+        "weir-drop",
+        AtMost(0.0),
+    ),
     own(
         "dropped: p99 from one attempt too many to a block, ms",
         "connections",
@@ -333,11 +533,29 @@ pub(crate) const BLOCK: &[Target] = &[
         "weir-drop",
         AtMost(1.0),
     ),
-    own("65,536 bans: resident memory above that of none, MB", "memory", BanMb, "weir-ban", AtMost(16.0)),
+    own(
+        "65,536 bans: resident memory above that of none, MB",
+        "memory",
+        BanMb,
+        "weir-ban",
+        AtMost(16.0),
+    ),
     own("the same where the kernel drops packets, MB", "memory", BanMb, "weir-drop", AtMost(16.0)),
     own("the same where the driver does, MB", "memory", BanMb, "weir-xdp", AtMost(16.0)),
-    own("ban: from its end to the first answer, slowest client, ms", "recovery", RecoveryMs, "weir-ban", AtMost(100.0)),
-    own("the same where the kernel drops packets, ms", "recovery", RecoveryMs, "weir-drop", AtMost(100.0)),
+    own(
+        "ban: from its end to the first answer, slowest client, ms",
+        "recovery",
+        RecoveryMs,
+        "weir-ban",
+        AtMost(100.0),
+    ),
+    own(
+        "the same where the kernel drops packets, ms",
+        "recovery",
+        RecoveryMs,
+        "weir-drop",
+        AtMost(100.0),
+    ),
     own("the same where the driver does, ms", "recovery", RecoveryMs, "weir-xdp", AtMost(100.0)),
     own(
         "users' requests that were turned away beside connections that are closed at once",
@@ -353,7 +571,13 @@ pub(crate) const BLOCK: &[Target] = &[
         "weir-guard",
         AtMost(0.0),
     ),
-    own("users' requests that were turned away beside slow heads", "slow-head", FalseBlocks, "weir-guard", AtMost(0.0)),
+    own(
+        "users' requests that were turned away beside slow heads",
+        "slow-head",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
+    ),
     own(
         "users' requests that were turned away beside slow content",
         "slow-body",
@@ -382,7 +606,13 @@ pub(crate) const BLOCK: &[Target] = &[
         "weir-guard",
         AtMost(0.0),
     ),
-    own("users' requests that were turned away beside odd requests", "fuzz", FalseBlocks, "weir-guard", AtMost(0.0)),
+    own(
+        "users' requests that were turned away beside odd requests",
+        "fuzz",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
+    ),
     own(
         "users' requests that were turned away beside ever new addresses",
         "many",
@@ -411,12 +641,47 @@ pub(crate) const SECURE: &[Target] = &[
         "envoy",
         AtMost(0.80),
     ),
-    target("full handshake, RSA 2048: CPU a connection, against nginx", "full-rsa", Cpu, "weir", "nginx", AtMost(1.05)),
-    target("resumed session: CPU a connection, against nginx", "resumed", Cpu, "weir", "nginx", AtMost(0.60)),
-    target("64 connections: CPU a request, against nginx", "c64", Cpu, "weir", "nginx", AtMost(0.60)),
-    target("64 connections: CPU a request, against weir without TLS", "c64", Cpu, "weir", "weir-plain", AtMost(1.30)),
+    target(
+        "full handshake, RSA 2048: CPU a connection, against nginx",
+        "full-rsa",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(1.05),
+    ),
+    target(
+        "resumed session: CPU a connection, against nginx",
+        "resumed",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.60),
+    ),
+    target(
+        "64 connections: CPU a request, against nginx",
+        "c64",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.60),
+    ),
+    target(
+        "64 connections: CPU a request, against weir without TLS",
+        "c64",
+        Cpu,
+        "weir",
+        "weir-plain",
+        AtMost(1.30),
+    ),
     target("1 MB bodies: rate against nginx", "body-1m", Rate, "weir", "nginx", AtLeast(1.0)),
-    target("1 MB bodies: CPU a gigabyte, against nginx", "body-1m", CpuGigabyte, "weir", "nginx", AtMost(1.10)),
+    target(
+        "1 MB bodies: CPU a gigabyte, against nginx",
+        "body-1m",
+        CpuGigabyte,
+        "weir",
+        "nginx",
+        AtMost(1.10),
+    ),
     Target {
         title: "user memory for an idle connection, bytes",
         cell: "idle",
@@ -507,9 +772,23 @@ pub(crate) const HTTP2: &[Target] = &[
 
 /// Targets of `weir bomb`. There, a contender's CPU is the generator's.
 pub(crate) const GENERATOR: &[Target] = &[
-    target("64 connections: CPU a request, against wrk", "g64", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),
+    target(
+        "64 connections: CPU a request, against wrk",
+        "g64",
+        GeneratorCpu,
+        "bomb",
+        "wrk",
+        AtMost(0.8),
+    ),
     target("64 connections: rate, against wrk", "g64", Rate, "bomb", "wrk", AtLeast(1.0)),
-    target("4,000 connections: CPU a request, against wrk", "g4000", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),
+    target(
+        "4,000 connections: CPU a request, against wrk",
+        "g4000",
+        GeneratorCpu,
+        "bomb",
+        "wrk",
+        AtMost(0.8),
+    ),
     target("4,000 connections: rate, against wrk", "g4000", Rate, "bomb", "wrk", AtLeast(1.0)),
     Target {
         title: "an origin that stands still for 1 s: 99th percentile from the due time, ms",
@@ -531,9 +810,30 @@ pub(crate) const GENERATOR: &[Target] = &[
 
 /// Targets of `weir origin`.
 pub(crate) const ORIGIN: &[Target] = &[
-    target("64 connections: rate, against nginx", "o64", Rate, "weir-origin", "nginx-file", AtLeast(1.3)),
-    target("4,000 connections: rate, against nginx", "o4000", Rate, "weir-origin", "nginx-file", AtLeast(1.3)),
-    target("epoll, 64 connections: rate, against nginx", "o64", Rate, "weir-origin-epoll", "nginx-file", AtLeast(1.3)),
+    target(
+        "64 connections: rate, against nginx",
+        "o64",
+        Rate,
+        "weir-origin",
+        "nginx-file",
+        AtLeast(1.3),
+    ),
+    target(
+        "4,000 connections: rate, against nginx",
+        "o4000",
+        Rate,
+        "weir-origin",
+        "nginx-file",
+        AtLeast(1.3),
+    ),
+    target(
+        "epoll, 64 connections: rate, against nginx",
+        "o64",
+        Rate,
+        "weir-origin-epoll",
+        "nginx-file",
+        AtLeast(1.3),
+    ),
     target(
         "epoll, 4,000 connections: rate, against nginx",
         "o4000",

@@ -25,7 +25,8 @@ pub(crate) const USUAL: Tuning = Tuning { name: "as written", changes: &[] };
 
 /// HAProxy stops keeping upstream connections once it uses this share of its descriptors: 20 and 25
 /// % by default, which 4,000 clients exceed.
-const HAPROXY: &[Tuning] = &[Tuning { name: "tune.pool-low-fd-ratio 20 (default)", changes: &[] }, HAPROXY_KEEPS];
+const HAPROXY: &[Tuning] =
+    &[Tuning { name: "tune.pool-low-fd-ratio 20 (default)", changes: &[] }, HAPROXY_KEEPS];
 
 /// HAProxy that keeps them up to 90 and 95 %.
 pub(crate) const HAPROXY_KEEPS: Tuning = Tuning {
@@ -41,7 +42,10 @@ const NGINX: &[Tuning] = &[
     Tuning { name: "proxy_buffer_size 4k (default)", changes: &[] },
     Tuning {
         name: "proxy_buffer_size 32k",
-        changes: &[("    proxy_buffers 16 32k;\n", "    proxy_buffer_size 32k;\n    proxy_buffers 16 32k;\n")],
+        changes: &[(
+            "    proxy_buffers 16 32k;\n",
+            "    proxy_buffer_size 32k;\n    proxy_buffers 16 32k;\n",
+        )],
     },
 ];
 
@@ -55,7 +59,10 @@ const NGINX_CACHE: &[Tuning] = &[
 /// connection over.
 const VARNISH: &[Tuning] = &[
     Tuning { name: "timeout_linger 0.05 (default)", changes: &[] },
-    Tuning { name: "timeout_linger 0", changes: &[("# linger in s: 0.05\n", "# linger in s: 0\n")] },
+    Tuning {
+        name: "timeout_linger 0",
+        changes: &[("# linger in s: 0.05\n", "# linger in s: 0\n")],
+    },
 ];
 
 /// The candidates of a contender under a load; one or none where there is nothing to choose.
@@ -76,9 +83,9 @@ pub(crate) fn probe(cell: &Cell) -> Option<Closed> {
     let plain = |connections| Some(Closed { connections, body: 3, kind: RequestKind::Minimal });
     match cell.load {
         Load::Closed(closed) => Some(closed),
-        Load::HalfOfNginx { connections, .. } | Load::Fixed { connections, .. } | Load::Flood { connections, .. } => {
-            plain(connections)
-        }
+        Load::HalfOfNginx { connections, .. }
+        | Load::Fixed { connections, .. }
+        | Load::Flood { connections, .. } => plain(connections),
         _ => None,
     }
 }
@@ -96,7 +103,13 @@ pub(crate) struct Kind {
 impl Kind {
     /// The kind of a cell for a contender.
     pub(crate) fn of(contender: Contender, cell: &Cell, load: Closed) -> Kind {
-        Kind { contender: contender.name, load, secure: cell.secure, streams: cell.streams, origin: cell.origin }
+        Kind {
+            contender: contender.name,
+            load,
+            secure: cell.secure,
+            streams: cell.streams,
+            origin: cell.origin,
+        }
     }
 }
 
@@ -116,19 +129,33 @@ mod tests {
         let mut chosen_among = 0;
         for contender in CONTENDERS {
             for candidates in [3, 1 << 20].map(|body| candidates(*contender, load(body))) {
-                assert!(candidates.len() != 1 && candidates.len() <= CANDIDATES_MAX, "{}", contender.name);
-                assert!(candidates.first().is_none_or(|first| first.changes.is_empty()), "{}", contender.name);
+                assert!(
+                    candidates.len() != 1 && candidates.len() <= CANDIDATES_MAX,
+                    "{}",
+                    contender.name
+                );
+                assert!(
+                    candidates.first().is_none_or(|first| first.changes.is_empty()),
+                    "{}",
+                    contender.name
+                );
                 chosen_among += candidates.len();
             }
             let is_ours = matches!(contender.what, What::Weir(_) | What::Caching(Cacher::Weir));
-            assert!(!is_ours || candidates(*contender, load(3)).is_empty(), "weir has its defaults");
+            assert!(
+                !is_ours || candidates(*contender, load(3)).is_empty(),
+                "weir has its defaults"
+            );
         }
         assert!(chosen_among > 10, "{chosen_among}");
     }
 
     #[test]
     fn cells_of_the_same_load_share_a_choice_and_others_do_not() {
-        let experiment = EXPERIMENTS.iter().find(|experiment| experiment.name == "targets").expect("it is there");
+        let experiment = EXPERIMENTS
+            .iter()
+            .find(|experiment| experiment.name == "targets")
+            .expect("it is there");
         let cells = (experiment.cells)(&Axes::default());
         let find = |name: &str| cells.iter().find(|cell| cell.name == name).expect("a cell");
         let haproxy = contender("haproxy").expect("it is there");
@@ -138,6 +165,10 @@ mod tests {
         assert_ne!(kind("c64"), kind("body-64k"));
         assert_eq!(kind("idle"), None);
         let other = find("c64").clone().from(Origin::Weir);
-        assert_ne!(probe(&other).map(|load| Kind::of(haproxy, &other, load)), kind("c64"), "another origin");
+        assert_ne!(
+            probe(&other).map(|load| Kind::of(haproxy, &other, load)),
+            kind("c64"),
+            "another origin"
+        );
     }
 }

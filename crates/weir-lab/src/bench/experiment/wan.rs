@@ -90,8 +90,10 @@ impl Split {
     /// unprivileged ones in `allowed` can be configured, since weir gives up the right to others
     /// when it starts. Where nothing is configured towards clients, their route decides.
     pub(crate) fn of_options(self, allowed: &str) -> [Option<&'static str>; 2] {
-        let may =
-            |name: &&str| self.proxy == Some(SplitProxy::Weir) && allowed.split_whitespace().any(|one| one == *name);
+        let may = |name: &&str| {
+            self.proxy == Some(SplitProxy::Weir)
+                && allowed.split_whitespace().any(|one| one == *name)
+        };
         [Some(self.clients).filter(may), self.server.filter(may)]
     }
 

@@ -67,7 +67,10 @@ mod tests {
 
     #[test]
     fn the_slowest_counts() {
-        assert_eq!(Recovery { after_us: vec![-5, 2500, 70], ..Recovery::default() }.longest_ms(), 2.5);
+        assert_eq!(
+            Recovery { after_us: vec![-5, 2500, 70], ..Recovery::default() }.longest_ms(),
+            2.5
+        );
         assert!(Recovery::default().longest_ms().is_nan());
     }
 }

@@ -95,14 +95,16 @@ impl Blocked {
     /// Returns the cost of an attacker's attempt for the proxy's core, whatever its outcome,
     /// microseconds. NaN where the attack made no core busier.
     pub(crate) fn attempt_us(&self) -> f64 {
-        let more = (self.attacked_core.busy - self.alone_core.busy) * 1e6 / self.attempts_per_second;
+        let more =
+            (self.attacked_core.busy - self.alone_core.busy) * 1e6 / self.attempts_per_second;
         if more > 0.0 { more } else { f64::NAN }
     }
 
     /// Returns the part of that cost that is due to the proxy's processes, including the packets
     /// that the kernel handled while they ran. NaN as above.
     pub(crate) fn attempt_own_us(&self) -> f64 {
-        let more = (self.attacked_core.proxy - self.alone_core.proxy) * 1e6 / self.attempts_per_second;
+        let more =
+            (self.attacked_core.proxy - self.alone_core.proxy) * 1e6 / self.attempts_per_second;
         if more > 0.0 { more } else { f64::NAN }
     }
 
@@ -142,7 +144,8 @@ mod tests {
             ..Blocked::default()
         };
         assert_eq!((blocked.all_blocked(), blocked.percent(890)), (890, 89.0));
-        let figures = [blocked.attempt_us(), blocked.attempt_own_us(), blocked.over_service_percent()];
+        let figures =
+            [blocked.attempt_us(), blocked.attempt_own_us(), blocked.over_service_percent()];
         assert_eq!(figures.map(f64::round), [20.0, 10.0, 10.0]);
         assert!((blocked.attacked_core.others() - 0.15).abs() < 1e-9);
         assert_eq!(blocked.time_to_block_p99_ms(), 3.0);

@@ -49,7 +49,11 @@ impl Cached {
     /// Returns its hits as a multiple of those of a cache that evicts the least recently requested
     /// entry and holds as many responses; NaN where that is not known.
     pub(crate) fn hits_of_same_lru(&self) -> f64 {
-        if self.same_lru_percent == 0.0 { f64::NAN } else { self.hit_percent() / self.same_lru_percent }
+        if self.same_lru_percent == 0.0 {
+            f64::NAN
+        } else {
+            self.hit_percent() / self.same_lru_percent
+        }
     }
 
     /// Returns the memory that it took as a share of its configured size; NaN where either is not
@@ -108,7 +112,13 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_no_number() {
-        let cached = Cached { fetches: 250, requests: 1000, room_bytes: 200, taken_bytes: 230, ..Cached::default() };
+        let cached = Cached {
+            fetches: 250,
+            requests: 1000,
+            room_bytes: 200,
+            taken_bytes: 230,
+            ..Cached::default()
+        };
         assert_eq!((cached.hit_percent(), cached.taken_of_room()), (75.0, 1.15));
         let unknown = Cached::default();
         assert!(unknown.hits_of_same_lru().is_nan());

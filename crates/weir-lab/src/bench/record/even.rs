@@ -65,7 +65,13 @@ mod tests {
         // The mean is 1,328, the standard deviation 456.
         assert!((deviation(&PUBLISHED) - 0.343).abs() < 0.001, "{}", deviation(&PUBLISHED));
         assert_eq!((most_to_least(&[5, 5, 5]), deviation(&[5, 5, 5])), (1.0, 0.0));
-        assert_eq!(most_to_least(&[2000, 0]), 2000.0, "who has none counts as one: the ratio stays a number");
-        assert!(most_to_least(&[]).is_nan() && deviation(&[]).is_nan() && deviation(&[0, 0]).is_nan());
+        assert_eq!(
+            most_to_least(&[2000, 0]),
+            2000.0,
+            "who has none counts as one: the ratio stays a number"
+        );
+        assert!(
+            most_to_least(&[]).is_nan() && deviation(&[]).is_nan() && deviation(&[0, 0]).is_nan()
+        );
     }
 }

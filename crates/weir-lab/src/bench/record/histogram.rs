@@ -74,7 +74,9 @@ mod tests {
             let got = histogram.quantile_us(quantile);
             assert!(got >= us && got <= us * 1.045, "{quantile}: {got}");
         }
-        assert!(Histogram::default().quantile_us(0.5).is_nan() && Histogram::of([(5, 0)]).is_empty());
+        assert!(
+            Histogram::default().quantile_us(0.5).is_nan() && Histogram::of([(5, 0)]).is_empty()
+        );
     }
 
     #[test]

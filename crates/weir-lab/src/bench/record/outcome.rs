@@ -139,7 +139,11 @@ impl Record {
 
     /// The proxy's time for each gigabyte, seconds; NaN where there is none.
     pub(crate) fn proxy_s_per_gigabyte(&self) -> f64 {
-        if self.bytes == 0 || self.proxy_us == 0.0 { f64::NAN } else { self.proxy_us / self.bytes as f64 * 1e3 }
+        if self.bytes == 0 || self.proxy_us == 0.0 {
+            f64::NAN
+        } else {
+            self.proxy_us / self.bytes as f64 * 1e3
+        }
     }
 
     /// The generator's.
@@ -163,7 +167,9 @@ impl Record {
             Metric::Rate => self.rate,
             Metric::Cpu => self.proxy_us_per_request(),
             Metric::AddedCpu => self.of_router(|passed| passed.added_us(self.requests)),
-            Metric::AddedCpuGigabyte => self.of_router(|passed| passed.added_s_per_gigabyte(self.bytes)),
+            Metric::AddedCpuGigabyte => {
+                self.of_router(|passed| passed.added_s_per_gigabyte(self.bytes))
+            }
             Metric::CpuGigabyte => self.proxy_s_per_gigabyte(),
             Metric::GeneratorCpu => self.generator_us_per_request(),
             Metric::P50 => self.latency_us(|latency| latency.p50_us),
@@ -175,17 +181,19 @@ impl Record {
             Metric::MemoryMb => self.memory_bytes / 1e6,
             Metric::Upstream => self.upstream_connections as f64,
             Metric::Fetches => self.of_cache(|cached| cached.fetches as f64),
-            Metric::BeyondOriginMs => {
-                self.of_cache(|cached| self.latency_us(|latency| latency.p99_us) / 1e3 - f64::from(cached.origin_ms))
-            }
+            Metric::BeyondOriginMs => self.of_cache(|cached| {
+                self.latency_us(|latency| latency.p99_us) / 1e3 - f64::from(cached.origin_ms)
+            }),
             Metric::HitsOfLru => self.of_cache(Cached::hits_of_same_lru),
             Metric::TakenOfRoom => self.of_cache(Cached::taken_of_room),
-            Metric::GoneMs => self.special.purged.map_or(f64::NAN, |purged| purged.gone_us as f64 / 1e3),
+            Metric::GoneMs => {
+                self.special.purged.map_or(f64::NAN, |purged| purged.gone_us as f64 / 1e3)
+            }
             Metric::Failures => self.errors.values().sum::<u64>() as f64,
             Metric::AttemptCpu => self.of_attack(Blocked::attempt_us),
-            Metric::UsersP99 => {
-                self.of_attack(|blocked| self.latency_us(|latency| latency.p99_us) / blocked.alone.p99_us as f64)
-            }
+            Metric::UsersP99 => self.of_attack(|blocked| {
+                self.latency_us(|latency| latency.p99_us) / blocked.alone.p99_us as f64
+            }),
             Metric::FalseBlocks => self.of_attack(|blocked| blocked.users_blocked as f64),
             Metric::OverService => self.of_attack(Blocked::over_service_percent),
             Metric::TimeToBlock => self.of_attack(Blocked::time_to_block_p99_ms),
@@ -193,15 +201,23 @@ impl Record {
                 let [.., most] = BANS;
                 self.special.held.as_ref().map_or(f64::NAN, |held| held.more_bytes(most) / 1e6)
             }
-            Metric::ConnectionsLadder => self.of_ladder(|ladder| most_to_least(&ladder.connections)),
+            Metric::ConnectionsLadder => {
+                self.of_ladder(|ladder| most_to_least(&ladder.connections))
+            }
             Metric::CpuLadder => self.of_ladder(|ladder| most_to_least(&ladder.cpu_us)),
-            Metric::CutOff => self.special.reloads.map_or(f64::NAN, |_| self.errors.values().sum::<u64>() as f64),
+            Metric::CutOff => {
+                self.special.reloads.map_or(f64::NAN, |_| self.errors.values().sum::<u64>() as f64)
+            }
             Metric::LatePercent => self.of_mixed(Mixed::late_percent),
-            Metric::Twice => self.of_mixed(|mixed| mixed.twice.map_or(f64::NAN, |twice| twice as f64)),
+            Metric::Twice => {
+                self.of_mixed(|mixed| mixed.twice.map_or(f64::NAN, |twice| twice as f64))
+            }
             Metric::ConnectsPerThousand => {
                 self.of_mixed(|_| self.upstream_connections as f64 * 1e3 / self.requests as f64)
             }
-            Metric::RecoveryMs => self.special.recovery.as_ref().map_or(f64::NAN, Recovery::longest_ms),
+            Metric::RecoveryMs => {
+                self.special.recovery.as_ref().map_or(f64::NAN, Recovery::longest_ms)
+            }
         }
     }
 

@@ -29,7 +29,8 @@ impl Passed {
     /// Returns the additional cost of each of `connections` connections compared with no program in
     /// the middle, microseconds; NaN where that is not known.
     pub(crate) fn added_us(&self, connections: u64) -> f64 {
-        self.routed.map_or(f64::NAN, |base| self.busy_us / connections as f64 - base.us_per_connection)
+        self.routed
+            .map_or(f64::NAN, |base| self.busy_us / connections as f64 - base.us_per_connection)
     }
 
     /// The same for each gigabyte (10^9 bytes), seconds.

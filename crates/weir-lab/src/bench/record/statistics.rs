@@ -76,12 +76,22 @@ impl Spread {
     }
 
     /// Returns the spread of the ratios between two contenders' figures, each within a round.
-    pub(crate) fn of_ratios(records: &[&Record], metric: Metric, subject: &str, against: &str) -> Option<Spread> {
+    pub(crate) fn of_ratios(
+        records: &[&Record],
+        metric: Metric,
+        subject: &str,
+        against: &str,
+    ) -> Option<Spread> {
         Spread::of_pairs(records, metric, [subject, against], |mine, other| mine / other)
     }
 
     /// Returns the spread of the differences between two contenders' figures, each within a round.
-    pub(crate) fn of_differences(records: &[&Record], metric: Metric, subject: &str, less: &str) -> Option<Spread> {
+    pub(crate) fn of_differences(
+        records: &[&Record],
+        metric: Metric,
+        subject: &str,
+        less: &str,
+    ) -> Option<Spread> {
         Spread::of_pairs(records, metric, [subject, less], |mine, other| mine - other)
     }
 
@@ -93,7 +103,9 @@ impl Spread {
     ) -> Option<Spread> {
         let mine = records.iter().filter(|record| record.contender == subject);
         Spread::of(mine.filter_map(|mine| {
-            let other = records.iter().find(|record| record.contender == against && record.round == mine.round)?;
+            let other = records
+                .iter()
+                .find(|record| record.contender == against && record.round == mine.round)?;
             Some(compare(mine.figure(metric), other.figure(metric)))
         }))
     }
@@ -113,9 +125,14 @@ mod tests {
     #[test]
     fn an_interval_is_as_sure_as_its_rounds_allow() {
         // Tables of the sign test: 1 - 2 P(at most this many of n tosses).
-        for (rounds, left_out, sure) in
-            [(1, 0, 0.0), (3, 0, 0.75), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609), (20, 5, 0.9586)]
-        {
+        for (rounds, left_out, sure) in [
+            (1, 0, 0.0),
+            (3, 0, 0.75),
+            (5, 0, 0.9375),
+            (6, 0, 0.96875),
+            (9, 1, 0.9609),
+            (20, 5, 0.9586),
+        ] {
             let (out, probability) = interval(rounds);
             assert_eq!(out, left_out, "{rounds}");
             assert!((probability - sure).abs() < 1e-4, "{rounds}: {probability}");
@@ -128,8 +145,12 @@ mod tests {
 
     #[test]
     fn a_ratio_is_taken_within_its_round() {
-        let record =
-            |contender: &str, round, rate| Record { contender: contender.into(), round, rate, ..Record::default() };
+        let record = |contender: &str, round, rate| Record {
+            contender: contender.into(),
+            round,
+            rate,
+            ..Record::default()
+        };
         // The machine was ten times slower in round 2, which doesn't affect the ratio.
         let records = [
             record("a", 1, 200.0),

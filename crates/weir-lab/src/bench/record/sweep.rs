@@ -74,9 +74,13 @@ impl Sweep {
         let figure = |one: &Tried| format!("{:.1} µs", one.mean_us());
         let Some(chosen) = self.tried.get(self.chosen) else { return String::new() };
         let others = self.tried.iter().enumerate().filter(|(at, _)| *at != self.chosen);
-        let others: Vec<_> = others.map(|(_, one)| format!("{}: {}", one.setting, figure(one))).collect();
+        let others: Vec<_> =
+            others.map(|(_, one)| format!("{}: {}", one.setting, figure(one))).collect();
         let (contender, setting, others) = (&self.contender, &chosen.setting, others.join(", "));
-        format!("{contender} has `{setting}`, {} a request in a short sweep ({others})", figure(chosen))
+        format!(
+            "{contender} has `{setting}`, {} a request in a short sweep ({others})",
+            figure(chosen)
+        )
     }
 }
 
@@ -115,17 +119,32 @@ mod tests {
         let usual = (10.0, &[1000.0, 1020.0][..], 0);
         assert_eq!(chosen(&[usual, (5.0, &[900.0], 0)]), 0, "cheaper, and slower by a tenth");
         assert_eq!(chosen(&[usual, (5.0, &[990.0], 0)]), 1, "not slower but by chance");
-        assert_eq!(chosen(&[usual, (5.0, &[900.0], 0), (8.0, &[1000.0], 0)]), 2, "the cheapest of the fast ones");
+        assert_eq!(
+            chosen(&[usual, (5.0, &[900.0], 0), (8.0, &[1000.0], 0)]),
+            2,
+            "the cheapest of the fast ones"
+        );
         assert_eq!(chosen(&[usual, (11.0, &[1200.0], 0)]), 1, "the usual one is slower");
         assert_eq!(chosen(&[usual, (5.0, &[2000.0], 3)]), 0, "requests failed");
-        assert_eq!(chosen(&[(10.0, &[2000.0], 1), (11.0, &[1000.0], 0)]), 1, "requests of the usual one failed");
+        assert_eq!(
+            chosen(&[(10.0, &[2000.0], 1), (11.0, &[1000.0], 0)]),
+            1,
+            "requests of the usual one failed"
+        );
         assert_eq!(chosen(&[(10.0, &[1000.0], 1), (5.0, &[1000.0], 1)]), 0);
     }
 
     #[test]
     fn the_report_names_the_choice_and_what_the_others_cost() {
-        let sweep = Sweep::of("haproxy", "c4000", vec![tried("ratio 20", &[13.0]), tried("ratio 90", &[6.1, 6.3])]);
-        assert_eq!(sweep.text(), "haproxy has `ratio 90`, 6.2 µs a request in a short sweep (ratio 20: 13.0 µs)");
+        let sweep = Sweep::of(
+            "haproxy",
+            "c4000",
+            vec![tried("ratio 20", &[13.0]), tried("ratio 90", &[6.1, 6.3])],
+        );
+        assert_eq!(
+            sweep.text(),
+            "haproxy has `ratio 90`, 6.2 µs a request in a short sweep (ratio 20: 13.0 µs)"
+        );
         let raw = serde_json::to_value(&sweep).expect("JSON");
         assert_eq!((&raw["chosen"], &raw["tried"][0]["cpu_us"][0]), (&1.into(), &13.0.into()));
     }

@@ -31,8 +31,10 @@ pub(super) fn memory_row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Held) -> f64| {
         median(own.iter().filter_map(|record| record.special.held.as_ref()).map(read).collect())
     };
-    let resident = |bans| of(&|held| held.of(bans).map_or(f64::NAN, |taken| taken.resident_bytes as f64));
-    let kernel = |bans| of(&|held| held.of(bans).map_or(f64::NAN, |taken| taken.kernel_bytes as f64));
+    let resident =
+        |bans| of(&|held| held.of(bans).map_or(f64::NAN, |taken| taken.resident_bytes as f64));
+    let kernel =
+        |bans| of(&|held| held.of(bans).map_or(f64::NAN, |taken| taken.kernel_bytes as f64));
     let [_, _, most] = BANS;
     let more = of(&|held| held.more_bytes(most));
     let mb = |bytes: f64| number(bytes / 1e6, 1);
@@ -44,8 +46,10 @@ pub(super) fn memory_row(own: &[&Record]) -> Vec<String> {
 
 /// A contender's row: all clients of all rounds.
 pub(super) fn recovery_row(own: &[&Record]) -> Vec<String> {
-    let runs: Vec<&Recovery> = own.iter().filter_map(|record| record.special.recovery.as_ref()).collect();
-    let times: Vec<f64> = runs.iter().flat_map(|run| &run.after_us).map(|us| *us as f64 / 1e3).collect();
+    let runs: Vec<&Recovery> =
+        own.iter().filter_map(|record| record.special.recovery.as_ref()).collect();
+    let times: Vec<f64> =
+        runs.iter().flat_map(|run| &run.after_us).map(|us| *us as f64 / 1e3).collect();
     let longest = times.iter().copied().fold(f64::NAN, f64::max);
     let mut errors = Errors::default();
     for (kind, count) in own.iter().flat_map(|record| &record.errors) {
@@ -71,5 +75,8 @@ pub(super) fn memory_progress(record: &Record) -> String {
 pub(super) fn recovery_progress(record: &Record) -> String {
     let Some(recovery) = &record.special.recovery else { return String::new() };
     let errors: u64 = record.errors.values().sum();
-    format!("{:>5.1} ms from the end of a ban to an answer, for the slowest; {errors} errors", recovery.longest_ms())
+    format!(
+        "{:>5.1} ms from the end of a ban to an answer, for the slowest; {errors} errors",
+        recovery.longest_ms()
+    )
 }

@@ -3,7 +3,9 @@
 //! Called by `figures.rs` and `progress.rs`.
 
 use super::numbers::{error_text, microseconds, ms, number};
-use crate::bench::experiment::block::{ATTACKERS, BAN_SECONDS, BURST, OPEN, Program, RATE, RETRY_MS, USERS};
+use crate::bench::experiment::block::{
+    ATTACKERS, BAN_SECONDS, BURST, OPEN, Program, RATE, RETRY_MS, USERS,
+};
 use crate::bench::experiment::contenders::{What, contender};
 use crate::bench::experiment::metric::Metric;
 use crate::bench::record::answers::Errors;
@@ -48,12 +50,15 @@ pub(super) const MEDIANS: &[(&str, Metric)] = &[
 
 /// A contender's row: sums of counts, medians of times.
 pub(super) fn row(records: &[&Record], name: &str) -> Vec<String> {
-    let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == name).collect();
-    let runs: Vec<&Blocked> = own.iter().filter_map(|record| record.special.blocked.as_ref()).collect();
+    let own: Vec<&Record> =
+        records.iter().copied().filter(|record| record.contender == name).collect();
+    let runs: Vec<&Blocked> =
+        own.iter().filter_map(|record| record.special.blocked.as_ref()).collect();
     let sum = |read: fn(&Blocked) -> u64| runs.iter().map(|run| read(run)).sum::<u64>();
     let of = |read: &dyn Fn(&Blocked) -> f64| median(runs.iter().map(|run| read(run)).collect());
     let metric = |metric| median(own.iter().map(|record| record.figure(metric)).collect());
-    let users = |read: fn(&Record) -> f64| ms(median(own.iter().map(|record| read(record)).collect()));
+    let users =
+        |read: fn(&Record) -> f64| ms(median(own.iter().map(|record| read(record)).collect()));
     let attempts = sum(|run| run.attempts);
     let errors = kinds(own.iter().map(|record| &record.errors));
     vec![
@@ -89,7 +94,8 @@ fn others(runs: &[&Blocked]) -> f64 {
 
 /// Whether other programs used too much of the proxy's core to determine the cost of an attempt.
 pub(super) fn is_disturbed(own: &[&Record]) -> bool {
-    let runs: Vec<&Blocked> = own.iter().filter_map(|record| record.special.blocked.as_ref()).collect();
+    let runs: Vec<&Blocked> =
+        own.iter().filter_map(|record| record.special.blocked.as_ref()).collect();
     others(&runs) > OTHERS_MAX
 }
 
@@ -103,9 +109,11 @@ fn limit(own: &[&Record], runs: &[&Blocked]) -> String {
     let late = own.iter().find_map(|record| record.generator_limit.as_deref());
     let causes = [
         late.map(|cause| format!("**the generator**: {cause}")),
-        (busy > GENERATOR_MAX).then(|| format!("**the generator's core** was {} busy", share(busy))),
-        (others > OTHERS_MAX)
-            .then(|| format!("**not quiet: {} of the proxy's core went to other programs**", share(others))),
+        (busy > GENERATOR_MAX)
+            .then(|| format!("**the generator's core** was {} busy", share(busy))),
+        (others > OTHERS_MAX).then(|| {
+            format!("**not quiet: {} of the proxy's core went to other programs**", share(others))
+        }),
     ];
     causes.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
@@ -121,7 +129,10 @@ fn against_served(records: &[&Record], name: &str) -> String {
 }
 
 fn spread(spread: Option<Spread>) -> String {
-    spread.map_or_else(|| "-".to_owned(), |of| format!("{:.2} ({:.2}-{:.2})", of.median, of.low, of.high))
+    spread.map_or_else(
+        || "-".to_owned(),
+        |of| format!("{:.2} ({:.2}-{:.2})", of.median, of.low, of.high),
+    )
 }
 
 fn percent(value: f64, digits: usize) -> String {
@@ -141,7 +152,9 @@ fn kinds<'a>(all: impl Iterator<Item = &'a Errors>) -> Errors {
 
 /// Each kind as a share of all attempts.
 fn shares(kinds: &Errors, attempts: u64) -> String {
-    let of = |(kind, count): (&String, &u64)| format!("{kind} {}", percent(*count as f64 / attempts as f64 * 100.0, 1));
+    let of = |(kind, count): (&String, &u64)| {
+        format!("{kind} {}", percent(*count as f64 / attempts as f64 * 100.0, 1))
+    };
     let all: Vec<String> = kinds.iter().map(of).collect();
     if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }

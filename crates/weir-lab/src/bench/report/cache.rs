@@ -29,9 +29,15 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
     let Load::Cache(load) = load else { return &[] };
     match load {
         CacheLoad::Herd(_) => &["requests at the origin", "p99 beyond the origin, ms"],
-        CacheLoad::Zipf(_) => {
-            &["requests at the origin", "hits", "best", "LRU", "answers", "hits / LRU of as many", "taken / room"]
-        }
+        CacheLoad::Zipf(_) => &[
+            "requests at the origin",
+            "hits",
+            "best",
+            "LRU",
+            "answers",
+            "hits / LRU of as many",
+            "taken / room",
+        ],
         CacheLoad::Purge(_) => &[
             "gone after, ms",
             "order, ms",
@@ -44,12 +50,21 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
             "meanwhile",
             "max meanwhile",
         ],
-        CacheLoad::Stale(_) => {
-            &["requests at the origin", "failed before", "failed after", "p99 before, ms", "p99 after", "max after"]
-        }
-        CacheLoad::Slow(_) => {
-            &["requests at the origin for it", "whole after, ms", "p99 before, ms", "p99 meanwhile", "max meanwhile"]
-        }
+        CacheLoad::Stale(_) => &[
+            "requests at the origin",
+            "failed before",
+            "failed after",
+            "p99 before, ms",
+            "p99 after",
+            "max after",
+        ],
+        CacheLoad::Slow(_) => &[
+            "requests at the origin for it",
+            "whole after, ms",
+            "p99 before, ms",
+            "p99 meanwhile",
+            "max meanwhile",
+        ],
         CacheLoad::Restart(_) => &["requests at the origin", "hits", "down, ms"],
     }
 }
@@ -75,13 +90,18 @@ pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
             format!("{} %", number(cached(Cached::hit_percent), 1)),
             format!("{} %", number(cached(|cached| cached.best_percent), 1)),
             format!("{} %", number(cached(|cached| cached.lru_percent), 1)),
-            number(cached(|cached| if cached.answers > 0 { cached.answers as f64 } else { f64::NAN }), 0),
+            number(
+                cached(|cached| if cached.answers > 0 { cached.answers as f64 } else { f64::NAN }),
+                0,
+            ),
             number(figure(Metric::HitsOfLru), 3),
             number(figure(Metric::TakenOfRoom), 2),
         ],
         CacheLoad::Purge(_) => {
             let purged = |read: fn(&Purged) -> u64| {
-                middle(own, &|record: &Record| record.special.purged.as_ref().map_or(f64::NAN, |its| read(its) as f64))
+                middle(own, &|record: &Record| {
+                    record.special.purged.as_ref().map_or(f64::NAN, |its| read(its) as f64)
+                })
             };
             vec![
                 ms(purged(|its| its.gone_us)),
@@ -97,12 +117,21 @@ pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
             ]
         }
         CacheLoad::Stale(_) => {
-            let failed = [half(|halves| halves.before.failed as f64), half(|halves| halves.after.failed as f64)];
+            let failed = [
+                half(|halves| halves.before.failed as f64),
+                half(|halves| halves.after.failed as f64),
+            ];
             let [before, after] = failed.map(|failed| number(failed, 0));
             vec![fetches, before, after, before_ms, after_ms, longest_ms]
         }
         CacheLoad::Slow(_) => {
-            vec![fetches, ms(cached(|cached| cached.whole_us as f64)), before_ms, after_ms, longest_ms]
+            vec![
+                fetches,
+                ms(cached(|cached| cached.whole_us as f64)),
+                before_ms,
+                after_ms,
+                longest_ms,
+            ]
         }
         CacheLoad::Restart(_) => {
             let hits = format!("{} %", number(cached(Cached::hit_percent), 1));
@@ -114,8 +143,13 @@ pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
 /// Returns the line of progress.
 pub(super) fn progress(load: CacheLoad, record: &Record) -> String {
     let errors: u64 = record.errors.values().sum();
-    let (cached, halves) = (record.special.cached.unwrap_or_default(), record.special.halves.unwrap_or_default());
-    let p99 = format!("p99 {} ms, then {} ms", ms(halves.before.p99_us as f64), ms(halves.after.p99_us as f64));
+    let (cached, halves) =
+        (record.special.cached.unwrap_or_default(), record.special.halves.unwrap_or_default());
+    let p99 = format!(
+        "p99 {} ms, then {} ms",
+        ms(halves.before.p99_us as f64),
+        ms(halves.after.p99_us as f64)
+    );
     let fetches = cached.fetches;
     match load {
         CacheLoad::Restart(_) => format!(
@@ -135,11 +169,16 @@ pub(super) fn progress(load: CacheLoad, record: &Record) -> String {
             format!("gone after {gone} ms, by {} looks; {p99}, {errors} errors", purged.looks)
         }
         CacheLoad::Stale(_) => {
-            format!("{} failed, then {} without the origin; {p99}", halves.before.failed, halves.after.failed)
+            format!(
+                "{} failed, then {} without the origin; {p99}",
+                halves.before.failed, halves.after.failed
+            )
         }
         CacheLoad::Slow(_) => {
             let whole = ms(cached.whole_us as f64);
-            format!("{fetches} requests reached the origin for it, whole after {whole} ms; {p99}, {errors} errors")
+            format!(
+                "{fetches} requests reached the origin for it, whole after {whole} ms; {p99}, {errors} errors"
+            )
         }
     }
 }
@@ -169,8 +208,14 @@ mod tests {
     fn a_row_has_a_figure_for_each_column() {
         let record = Record { special: special(), ..Record::default() };
         let zipf = CacheLoad::Zipf(Zipf { keys: 1, body: 1, room_mib: 1, alpha: 1.0 });
-        assert_eq!(row(Load::Cache(zipf), &[&record]), ["250", "75.0 %", "80.0 %", "70.0 %", "900", "1.250", "2.00"]);
-        assert!(progress(zipf, &record).contains("250 of 1000 requests reached the origin (75.0 % hits)"));
+        assert_eq!(
+            row(Load::Cache(zipf), &[&record]),
+            ["250", "75.0 %", "80.0 %", "70.0 %", "900", "1.250", "2.00"]
+        );
+        assert!(
+            progress(zipf, &record)
+                .contains("250 of 1000 requests reached the origin (75.0 % hits)")
+        );
         let all = [
             zipf,
             CacheLoad::Herd(Herd { clients: 1, answer_ms: 1, is_private: false }),
@@ -180,7 +225,11 @@ mod tests {
             CacheLoad::Restart(Restart { objects: 1, body: 1 }),
         ];
         for load in all {
-            assert_eq!(row(Load::Cache(load), &[&record]).len(), columns(Load::Cache(load)).len(), "{load:?}");
+            assert_eq!(
+                row(Load::Cache(load), &[&record]).len(),
+                columns(Load::Cache(load)).len(),
+                "{load:?}"
+            );
         }
         assert_eq!((row(Load::Stall, &[&record]).len(), columns(Load::Stall).len()), (0, 0));
     }
@@ -188,7 +237,8 @@ mod tests {
     #[test]
     fn what_happened_is_told_while_it_runs() {
         let purged = Purged { gone_us: 1500, looks: 70, ..Purged::default() };
-        let record = Record { special: Special { purged: Some(purged), ..special() }, ..Record::default() };
+        let record =
+            Record { special: Special { purged: Some(purged), ..special() }, ..Record::default() };
         let line = progress(CacheLoad::Purge(Purge { objects: 1, room_mib: 1 }), &record);
         assert!(line.starts_with("gone after 1.5") && line.contains("by 70 looks"), "{line}");
     }

@@ -40,16 +40,21 @@ struct Figure {
     is_limited: fn(&[&Record]) -> bool,
 }
 
-const RATE: Figure = Figure { title: "Rate", unit: "answers/s", of: |record| record.rate, is_limited: is_floor };
+const RATE: Figure =
+    Figure { title: "Rate", unit: "answers/s", of: |record| record.rate, is_limited: is_floor };
 const P99: Figure = Figure {
     title: "99th percentile of the latency",
     unit: "ms",
     of: |record| record.latency_us(|latency| latency.p99_us) / 1e3,
     is_limited: is_generator_limited,
 };
-const P50: Figure =
-    Figure { title: "Median of the latency", of: |record| record.latency_us(|latency| latency.p50_us) / 1e3, ..P99 };
-const MEGABITS: Figure = Figure { unit: "Mbit/s", of: wan::megabits, is_limited: |_| false, ..RATE };
+const P50: Figure = Figure {
+    title: "Median of the latency",
+    of: |record| record.latency_us(|latency| latency.p50_us) / 1e3,
+    ..P99
+};
+const MEGABITS: Figure =
+    Figure { unit: "Mbit/s", of: wan::megabits, is_limited: |_| false, ..RATE };
 const P99_FROM_SENT: Figure =
     Figure { of: |record| record.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3), ..P99 };
 const ERRORS: Figure = Figure {
@@ -183,10 +188,11 @@ impl Over {
         if cells.iter().any(|cell| matches!(cell.load, Load::Wan(_))) {
             return Over::Losses;
         }
-        let loads = cells.iter().filter(|cell| cell.point.is_some()).filter_map(|cell| match cell.load {
-            Load::Closed(closed) => Some(closed),
-            _ => None,
-        });
+        let loads =
+            cells.iter().filter(|cell| cell.point.is_some()).filter_map(|cell| match cell.load {
+                Load::Closed(closed) => Some(closed),
+                _ => None,
+            });
         let (mut connections, mut bodies) = (Vec::new(), Vec::new());
         loads.for_each(|load| {
             connections.push(load.connections);
@@ -205,7 +211,10 @@ impl Over {
         match (self, cell.load) {
             (Over::Bodies, Load::Closed(Closed { connections, body, kind })) => {
                 let connections = grouped(u64::from(connections));
-                Some((format!("{}, {connections} connections by length of the body", kind.name()), body as f64))
+                Some((
+                    format!("{}, {connections} connections by length of the body", kind.name()),
+                    body as f64,
+                ))
             }
             _ => Some((chart.clone(), *across)),
         }
@@ -254,7 +263,11 @@ impl Drawing<'_> {
         };
         figures.extend(self.has_errors(all()).then_some(ERRORS));
         let lines = figures.into_iter().map(|figure| self.lines(figure, &cells));
-        Section { heading, lines: lines.filter(|lines| !lines.is_empty()).collect(), bars: Vec::new() }
+        Section {
+            heading,
+            lines: lines.filter(|lines| !lines.is_empty()).collect(),
+            bars: Vec::new(),
+        }
     }
 
     fn lines(&self, figure: Figure, cells: &[Placed<'_>]) -> Lines {
@@ -266,9 +279,14 @@ impl Drawing<'_> {
             }
         }
         let line = |name: &'static str| {
-            let points: Vec<Point> = cells.iter().map(|(cell, x)| self.point(figure, cell, name, *x)).collect();
+            let points: Vec<Point> =
+                cells.iter().map(|(cell, x)| self.point(figure, cell, name, *x)).collect();
             let is_known = points.iter().any(|point| point.y.is_finite());
-            is_known.then(|| Series { name: name.to_owned(), look: self.palette.look(name), points })
+            is_known.then(|| Series {
+                name: name.to_owned(),
+                look: self.palette.look(name),
+                points,
+            })
         };
         let series = names.into_iter().filter_map(line).collect();
         Lines { title: figure.title.to_owned(), across, across_name, up_name: figure.unit, series }
@@ -301,7 +319,8 @@ impl Drawing<'_> {
         let probed = cells().filter(|cell| matches!(cell.load, Load::Probe(_)));
         let tunnels = cells().filter(|cell| matches!(cell.load, Load::Tunnel(Tunnels::Idle(_))));
         let attacked = || cells().filter(|cell| matches!(cell.load, Load::Block(_)));
-        let passed = || cells().filter(|cell| matches!(cell.load, Load::Pep(Pep { pace: Pace::Half, .. })));
+        let passed =
+            || cells().filter(|cell| matches!(cell.load, Load::Pep(Pep { pace: Pace::Half, .. })));
         let laddered = || cells().filter(|cell| matches!(cell.load, Load::Ladder(_)));
         let taken = || cells().filter(|cell| cell.load == Load::Taken);
         let reloaded = cells().filter(|cell| cell.load == Load::Reload);
@@ -316,7 +335,12 @@ impl Drawing<'_> {
             self.bars(P99, passed()),
             self.latencies(clocked),
             self.bars(P999, mixed()),
-            self.bars(LATE, mixed().filter(|cell| matches!(cell.load, Load::Mixed(mixed) if !mixed.beside.is_empty()))),
+            self.bars(
+                LATE,
+                mixed().filter(
+                    |cell| matches!(cell.load, Load::Mixed(mixed) if !mixed.beside.is_empty()),
+                ),
+            ),
             self.bars(ERRORS, dying()),
             self.bars(P99, dying()),
             self.bars(SLOW_ANSWERS, probed),
@@ -335,9 +359,11 @@ impl Drawing<'_> {
         let &(_, metric, against) = compared;
         let is_rate = metric == Metric::Rate;
         // By the clock all contenders have the same rate.
-        let cells = cells.filter(|cell| !(cell.load.is_memory() || is_rate && is_by_the_clock(cell.load)));
+        let cells =
+            cells.filter(|cell| !(cell.load.is_memory() || is_rate && is_by_the_clock(cell.load)));
         let bar = |cell: &Cell, contender: &'static str| {
-            let spread = Spread::of_ratios(&self.report.of_cell(&cell.name), metric, contender, against);
+            let spread =
+                Spread::of_ratios(&self.report.of_cell(&cell.name), metric, contender, against);
             self.bar(contender, spread, is_rate && is_floor(&self.own(cell, contender)))
         };
         let better = if is_rate { "more is better" } else { "less is better" };
@@ -350,7 +376,8 @@ impl Drawing<'_> {
             _ => "Processor time a request",
         };
         let title = format!("{what}, {against} = 1 ({better})");
-        let mut bars = Bars { title, across_name: "ratio", groups: Vec::new(), reference: Some(1.0) };
+        let mut bars =
+            Bars { title, across_name: "ratio", groups: Vec::new(), reference: Some(1.0) };
         bars.groups = self.groups(cells, |cell, name| (name != against).then(|| bar(cell, name)));
         bars
     }
@@ -372,8 +399,13 @@ impl Drawing<'_> {
         let mut bars = self.bars(P99, cells.iter().copied());
         let sent = self.bars(P99_FROM_SENT, cells.iter().copied());
         for (cell, (group, sent)) in cells.iter().zip(bars.groups.iter_mut().zip(sent.groups)) {
-            let known = sent.bars.into_iter().filter(|bar| cell.load == Load::Stall && bar.value.is_finite());
-            group.bars.extend(known.map(|bar| Bar { name: format!("{}, from sent", bar.name), ..bar }));
+            let known = sent
+                .bars
+                .into_iter()
+                .filter(|bar| cell.load == Load::Stall && bar.value.is_finite());
+            group
+                .bars
+                .extend(known.map(|bar| Bar { name: format!("{}, from sent", bar.name), ..bar }));
         }
         bars
     }
@@ -399,28 +431,39 @@ impl Drawing<'_> {
         let group = |cell: &'a Cell| {
             let records = self.report.of_cell(&cell.name);
             let asked = |name: &&&str| records.iter().any(|record| record.contender == **name);
-            let bars = cell.contenders.iter().filter(asked).filter_map(|name| bar(cell, name)).collect();
+            let bars =
+                cell.contenders.iter().filter(asked).filter_map(|name| bar(cell, name)).collect();
             Group { name: cell.title.clone(), bars }
         };
         let is_known = |bar: &Bar| bar.value.is_finite();
-        let mut groups: Vec<Group> = cells.map(group).filter(|group| group.bars.iter().any(is_known)).collect();
+        let mut groups: Vec<Group> =
+            cells.map(group).filter(|group| group.bars.iter().any(is_known)).collect();
         let all = groups.iter().flat_map(|group| &group.bars);
-        let known: Vec<String> = all.filter(|bar| is_known(bar)).map(|bar| bar.name.clone()).collect();
-        let stopped: Vec<&Record> = self.report.records.iter().filter(|record| record.not_run.is_some()).collect();
+        let known: Vec<String> =
+            all.filter(|bar| is_known(bar)).map(|bar| bar.name.clone()).collect();
+        let stopped: Vec<&Record> =
+            self.report.records.iter().filter(|record| record.not_run.is_some()).collect();
         let not_run = |bar: &Bar| stopped.iter().any(|record| record.contender == bar.name);
-        groups.iter_mut().for_each(|group| group.bars.retain(|bar| known.contains(&bar.name) || not_run(bar)));
+        groups
+            .iter_mut()
+            .for_each(|group| group.bars.retain(|bar| known.contains(&bar.name) || not_run(bar)));
         groups
     }
 
     /// Returns the processor time that counts: that of the first program that these cells are
     /// about.
     fn processor<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> Option<Figure> {
-        let records: Vec<&Record> = cells.flat_map(|cell| self.report.of_cell(&cell.name)).collect();
-        PROCESSOR.into_iter().find(|figure| records.iter().any(|record| (figure.of)(record).is_finite()))
+        let records: Vec<&Record> =
+            cells.flat_map(|cell| self.report.of_cell(&cell.name)).collect();
+        PROCESSOR
+            .into_iter()
+            .find(|figure| records.iter().any(|record| (figure.of)(record).is_finite()))
     }
 
     fn has_errors<'a>(&self, mut cells: impl Iterator<Item = &'a Cell>) -> bool {
-        cells.any(|cell| self.report.of_cell(&cell.name).iter().any(|record| !record.errors.is_empty()))
+        cells.any(|cell| {
+            self.report.of_cell(&cell.name).iter().any(|record| !record.errors.is_empty())
+        })
     }
 
     /// The rounds of a contender in a cell, without those that could not be run.

@@ -37,8 +37,19 @@ pub(super) const MEDIANS: &[(&str, Metric)] = &[
 ];
 
 /// Heads of the table of a core that is taken.
-pub(super) const TAKEN: &[&str] =
-    &["p50", "p99", "p99.9", "max, ms", "rate /s", "errors", "CPU µs", "core taken", "by", "idle", "limit"];
+pub(super) const TAKEN: &[&str] = &[
+    "p50",
+    "p99",
+    "p99.9",
+    "max, ms",
+    "rate /s",
+    "errors",
+    "CPU µs",
+    "core taken",
+    "by",
+    "idle",
+    "limit",
+];
 
 /// Heads of the table of reloads.
 pub(super) const RELOADED: &[&str] =
@@ -49,13 +60,18 @@ pub(super) const RELOADED: &[&str] =
 pub(super) fn ladder_row(own: &[&Record]) -> Vec<String> {
     let spread = |metric| {
         let spread = Spread::of(own.iter().map(|record| record.figure(metric)));
-        spread.map_or("-".to_owned(), |Spread { low, median, high }| format!("{median:.2} ({low:.2}-{high:.2})"))
+        spread.map_or("-".to_owned(), |Spread { low, median, high }| {
+            format!("{median:.2} ({low:.2}-{high:.2})")
+        })
     };
     let share = |of: fn(&Laddered) -> &[u64]| {
-        let percent = |record: &Record| record.special.ladder.as_ref().map_or(f64::NAN, |ladder| deviation(of(ladder)));
+        let percent = |record: &Record| {
+            record.special.ladder.as_ref().map_or(f64::NAN, |ladder| deviation(of(ladder)))
+        };
         format!("{} %", number(middle(own, &percent) * 100.0, 1))
     };
-    let first = own.iter().find_map(|record| Some((record.special.ladder.as_ref()?, record.wall_us)));
+    let first =
+        own.iter().find_map(|record| Some((record.special.ladder.as_ref()?, record.wall_us)));
     let each = |text: &dyn Fn(&Laddered, f64) -> Vec<String>| {
         first.map_or("-".to_owned(), |(ladder, wall_us)| text(ladder, wall_us).join(" "))
     };
@@ -65,7 +81,9 @@ pub(super) fn ladder_row(own: &[&Record]) -> Vec<String> {
         each(&|ladder, _| ladder.connections.iter().map(u64::to_string).collect()),
         spread(Metric::CpuLadder),
         share(|ladder| &ladder.cpu_us),
-        each(&|ladder, wall_us| ladder.cpu_us.iter().map(|us| number(*us as f64 / wall_us * 100.0, 2)).collect()),
+        each(&|ladder, wall_us| {
+            ladder.cpu_us.iter().map(|us| number(*us as f64 / wall_us * 100.0, 2)).collect()
+        }),
         number(middle(own, &|record| record.rate), 0),
         microseconds(middle(own, &Record::proxy_us_per_request)),
         errors(own),
@@ -92,13 +110,16 @@ pub(super) fn taken_row(own: &[&Record]) -> Vec<String> {
         if is_realtime { "SCHED_FIFO" } else { "nice -20" }.to_owned(),
         format!("{} %", number(of(&|record| record.idle) * 100.0, 0)),
         // The harness itself takes the core.
-        super::limits::generator_limit(own).map_or_else(String::new, |cause| format!("**the generator**: {cause}")),
+        super::limits::generator_limit(own)
+            .map_or_else(String::new, |cause| format!("**the generator**: {cause}")),
     ]
 }
 
 /// Returns a contender's row in the table of reloads.
 pub(super) fn reload_row(own: &[&Record]) -> Vec<String> {
-    let sum = |of: fn(&Reloads) -> u64| own.iter().filter_map(|record| record.special.reloads.as_ref()).map(of).sum();
+    let sum = |of: fn(&Reloads) -> u64| {
+        own.iter().filter_map(|record| record.special.reloads.as_ref()).map(of).sum()
+    };
     let count = |value: u64| number(value as f64, 0);
     vec![
         count(sum(|reloads| u64::from(reloads.times))),
@@ -210,7 +231,8 @@ mod tests {
     #[test]
     fn rows_have_a_figure_for_each_column() {
         let mut record = Record { wall_us: 1e6, requests: 10, ..Record::default() };
-        record.special.ladder = Some(Laddered { connections: vec![300, 100], cpu_us: vec![20_000, 10_000] });
+        record.special.ladder =
+            Some(Laddered { connections: vec![300, 100], cpu_us: vec![20_000, 10_000] });
         record.special.reloads = Some(Reloads { times: 9, connections: 20_000 });
         record.errors.insert("reset".to_owned(), 2);
         let reload = reload_row(&[&record]);

@@ -32,9 +32,12 @@ pub(super) const COLUMNS: &[&str] = &[
 
 /// A contender's row: medians of times, sums of what failed, the worst of the rest.
 pub(super) fn row(own: &[&Record]) -> Vec<String> {
-    let runs: Vec<&Failover> = own.iter().filter_map(|record| record.special.failover.as_ref()).collect();
-    let (reads, writes): (Vec<&Requests>, Vec<&Requests>) = runs.iter().map(|run| (&run.reads, &run.writes)).unzip();
-    let longest = |of: &[&Requests]| ms(of.iter().map(|run| run.latency.max_us).max().unwrap_or(0) as f64);
+    let runs: Vec<&Failover> =
+        own.iter().filter_map(|record| record.special.failover.as_ref()).collect();
+    let (reads, writes): (Vec<&Requests>, Vec<&Requests>) =
+        runs.iter().map(|run| (&run.reads, &run.writes)).unzip();
+    let longest =
+        |of: &[&Requests]| ms(of.iter().map(|run| run.latency.max_us).max().unwrap_or(0) as f64);
     let last = runs.iter().filter_map(|run| run.last_failure_s).reduce(f64::max);
     let limit = own.iter().find_map(|record| record.generator_limit.as_ref());
     vec![
@@ -63,7 +66,8 @@ fn typical(runs: &[&Requests], time: fn(&Latency) -> u64) -> String {
 
 /// Returns the percentage of 2xx responses over all rounds; 100 only when it was all.
 fn share(runs: &[&Requests]) -> String {
-    let (good, offered) = runs.iter().fold((0, 0), |(good, offered), run| (good + run.good, offered + run.offered));
+    let (good, offered) =
+        runs.iter().fold((0, 0), |(good, offered), run| (good + run.good, offered + run.offered));
     if good == offered {
         return "all".to_owned();
     }
@@ -84,7 +88,11 @@ pub(super) fn progress(record: &Record) -> String {
     let Some(run) = &record.special.failover else { return String::new() };
     let one = |requests: &Requests| {
         let failed = requests.offered - requests.good;
-        format!("{failed:>4} of {:>6} failed, p99 {:>7} ms", requests.offered, ms(requests.latency.p99_us as f64))
+        format!(
+            "{failed:>4} of {:>6} failed, p99 {:>7} ms",
+            requests.offered,
+            ms(requests.latency.p99_us as f64)
+        )
     };
     format!("GET {}; POST {}, {} twice", one(&run.reads), one(&run.writes), run.writes_twice)
 }

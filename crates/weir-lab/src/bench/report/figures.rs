@@ -68,7 +68,9 @@ impl Sheet {
             0 | 1 => "One round: no interval can be said.".to_owned(),
             rounds => {
                 let percent = confidence(rounds) * 100.0;
-                format!("Medians of {rounds} rounds; in parentheses their {percent:.0} % confidence intervals.")
+                format!(
+                    "Medians of {rounds} rounds; in parentheses their {percent:.0} % confidence intervals."
+                )
             }
         }
     }
@@ -116,8 +118,12 @@ impl Report<'_> {
                 METHOD.to_owned() + tunnel::METHOD
             }
             _ if self.experiment.compared == RATIOS => METHOD.to_owned() + cache::METHOD,
-            _ if self.cells.iter().any(|cell| cell.streams.is_some()) => METHOD.to_owned() + http2::METHOD,
-            _ if self.cells.iter().any(|cell| cell.secure.is_some()) => METHOD.to_owned() + tls::METHOD,
+            _ if self.cells.iter().any(|cell| cell.streams.is_some()) => {
+                METHOD.to_owned() + http2::METHOD
+            }
+            _ if self.cells.iter().any(|cell| cell.secure.is_some()) => {
+                METHOD.to_owned() + tls::METHOD
+            }
             _ => METHOD.to_owned(),
         }
     }
@@ -139,8 +145,11 @@ impl Report<'_> {
             Some(_) if own => "weir origin",
             Some(_) => "nginx",
         };
-        let speed =
-            if self.options.quick { " Quick: few and short rounds, which decide nothing about targets." } else { "" };
+        let speed = if self.options.quick {
+            " Quick: few and short rounds, which decide nothing about targets."
+        } else {
+            ""
+        };
         let partial = self.stopped.map_or_else(String::new, |cell| {
             format!(" Partial: stopped in `{cell}`; only whole rounds are counted, which decide nothing about targets.")
         });
@@ -154,7 +163,10 @@ impl Report<'_> {
 
     /// Latencies of a contender in all rounds of a cell.
     pub(super) fn histogram(&self, cell: &Cell, contender: &str) -> Histogram {
-        let own = self.records.iter().filter(|record| record.cell == cell.name && record.contender == contender);
+        let own = self
+            .records
+            .iter()
+            .filter(|record| record.cell == cell.name && record.contender == contender);
         Histogram::of(own.flat_map(|record| record.special.histogram.pairs()))
     }
 
@@ -163,8 +175,11 @@ impl Report<'_> {
         let mut medians = Vec::new();
         for cell in self.cells {
             for contender in &cell.contenders {
-                let own =
-                    || self.records.iter().filter(|record| record.cell == cell.name && record.contender == *contender);
+                let own = || {
+                    self.records
+                        .iter()
+                        .filter(|record| record.cell == cell.name && record.contender == *contender)
+                };
                 let mut put = |of: &'static str, against, spread: Option<Spread>| {
                     let rounds = own().count() as u32;
                     let Some(spread) = spread else { return };
@@ -196,12 +211,24 @@ impl Report<'_> {
                     }
                 }
                 put("rate", None, Spread::of(own().map(|record| record.rate)));
-                put("cpu_us_per_request", None, Spread::of(own().map(Record::proxy_us_per_request)));
-                put("p99_us", None, Spread::of(own().map(|record| record.latency_us(|latency| latency.p99_us))));
+                put(
+                    "cpu_us_per_request",
+                    None,
+                    Spread::of(own().map(Record::proxy_us_per_request)),
+                );
+                put(
+                    "p99_us",
+                    None,
+                    Spread::of(own().map(|record| record.latency_us(|latency| latency.p99_us))),
+                );
                 for (head, metric, against) in compared(cell.load, self.experiment.compared) {
                     if contender != against {
                         let records = self.of_cell(&cell.name);
-                        put(head, Some(*against), Spread::of_ratios(&records, *metric, contender, against));
+                        put(
+                            head,
+                            Some(*against),
+                            Spread::of_ratios(&records, *metric, contender, against),
+                        );
                     }
                 }
             }
@@ -227,12 +254,15 @@ impl Report<'_> {
         let bound = format!("{sign}{}", figure(bound));
         let is_met = value.is_finite().then(|| target.bound.holds(value));
         let mut remark = if is_met.is_some() { self.remark(target) } else { String::new() };
-        if spread.is_some_and(|spread| target.bound.holds(spread.low) != target.bound.holds(spread.high)) {
+        if spread
+            .is_some_and(|spread| target.bound.holds(spread.low) != target.bound.holds(spread.high))
+        {
             remark.insert_str(0, ", but the bound lies within the interval");
         }
         let interval = spread.filter(|spread| spread.low < spread.high);
-        let interval = interval
-            .map_or_else(String::new, |Spread { low, high, .. }| format!(" ({}-{})", figure(low), figure(high)));
+        let interval = interval.map_or_else(String::new, |Spread { low, high, .. }| {
+            format!(" ({}-{})", figure(low), figure(high))
+        });
         Judged { title: target.title, bound, measured: figure(value) + &interval, is_met, remark }
     }
 
@@ -287,7 +317,11 @@ impl Report<'_> {
 
     fn errors(&self, cell: &str, contender: &str) -> Errors {
         let mut errors = Errors::default();
-        for record in self.records.iter().filter(|record| record.cell == cell && record.contender == contender) {
+        for record in self
+            .records
+            .iter()
+            .filter(|record| record.cell == cell && record.contender == contender)
+        {
             for (kind, count) in &record.errors {
                 *errors.entry(kind.clone()).or_default() += count;
             }
@@ -307,12 +341,16 @@ impl Report<'_> {
         columns.extend(http2::columns(cell.load));
         columns.extend(cache::columns(cell.load));
         let row = |contender: &&'static str| {
-            let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == *contender).collect();
+            let own: Vec<&Record> =
+                records.iter().copied().filter(|record| record.contender == *contender).collect();
             let figures = match own.first()?.not_run.clone() {
                 Some(why) => Err(why),
                 None => {
                     let mut row = self.row(cell, contender, &own);
-                    row.splice(1..1, compared.iter().map(|column| self.ratios(cell, column, contender)));
+                    row.splice(
+                        1..1,
+                        compared.iter().map(|column| self.ratios(cell, column, contender)),
+                    );
                     if cell.secure.is_some() {
                         row.extend(tls::row(cell, contender, &own, self.circumstances));
                     }
@@ -349,7 +387,11 @@ impl Report<'_> {
                 errors,
             ],
             Load::Slow { .. } => {
-                vec![number(of(&|r| r.memory_bytes) / 1e6, 1), number(of(&|r| r.rate) / 1e6, 1), errors]
+                vec![
+                    number(of(&|r| r.memory_bytes) / 1e6, 1),
+                    number(of(&|r| r.rate) / 1e6, 1),
+                    errors,
+                ]
             }
             _ => vec![
                 number(of(&|r| r.rate), 0),
@@ -364,7 +406,11 @@ impl Report<'_> {
                 microseconds(of(&Record::generator_us_per_request)),
                 microseconds(of(&Record::origin_us_per_request)),
                 format!("{} %", number(of(&|r| r.idle) * 100.0, 0)),
-                number(of(&|r| if r.proxy_us > 0.0 { r.pss_bytes as f64 } else { f64::NAN }) / 1048576.0, 1),
+                number(
+                    of(&|r| if r.proxy_us > 0.0 { r.pss_bytes as f64 } else { f64::NAN })
+                        / 1048576.0,
+                    1,
+                ),
                 limit(own),
             ],
         }
@@ -412,7 +458,9 @@ fn columns(load: Load) -> &'static [&'static str] {
         Load::Tunnel(Tunnels::Full(_)) => tunnel::COLUMNS,
         Load::Tunnel(Tunnels::Idle(_)) => &["PSS, MiB", "bytes for each tunnel", "ends lost"],
         Load::Idle(_) => &["PSS, MiB", "bytes for each connection", "connections lost"],
-        Load::Slow { .. } => &["resident, MB above idle", "read by the clients, MB/s", "connections lost"],
+        Load::Slow { .. } => {
+            &["resident, MB above idle", "read by the clients, MB/s", "connections lost"]
+        }
         _ => &[
             "rate /s",
             "p50",

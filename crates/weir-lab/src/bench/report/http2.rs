@@ -32,7 +32,12 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
 pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
     let Load::Stalled(_) = load else { return Vec::new() };
     let streams = |of: fn(Stalled) -> u64| {
-        number(middle(own, &|record: &Record| record.special.stalled.map_or(f64::NAN, |it| of(it) as f64)), 0)
+        number(
+            middle(own, &|record: &Record| {
+                record.special.stalled.map_or(f64::NAN, |it| of(it) as f64)
+            }),
+            0,
+        )
     };
     vec![
         number(middle(own, &|record: &Record| record.memory_bytes / 1e6), 1),

@@ -4,7 +4,9 @@
 
 use super::limits::limit;
 use super::numbers::{microseconds, ms};
-use crate::bench::experiment::keepalive::{BLOCK_MS, BURN_MS, BURNS, CONNECTIONS, WORKERS, WORKERS_BLOCKED};
+use crate::bench::experiment::keepalive::{
+    BLOCK_MS, BURN_MS, BURNS, CONNECTIONS, WORKERS, WORKERS_BLOCKED,
+};
 use crate::bench::record::keepalive::{Part, Probed};
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::median;
@@ -31,8 +33,10 @@ pub(super) const COLUMNS: &[&str] = &[
 
 /// A contender's row: sums of counts, medians of times, the longest of all rounds.
 pub(super) fn row(own: &[&Record]) -> Vec<String> {
-    let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
-    let probed: Vec<&Probed> = own.iter().filter_map(|record| record.special.probed.as_ref()).collect();
+    let of =
+        |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
+    let probed: Vec<&Probed> =
+        own.iter().filter_map(|record| record.special.probed.as_ref()).collect();
     let sum = |read: fn(&Probed) -> u64| probed.iter().map(|run| read(run)).sum::<u64>();
     let (slow, requests) = (sum(|run| run.slow), sum(|run| run.requests));
     let busy = |pick: fn(&[f64]) -> Option<&f64>| {
@@ -51,7 +55,10 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
         ms(of(&|record| record.latency_us(|latency| latency.p50_us))),
         ms(of(&|record| record.latency_us(|latency| latency.p99_us))),
         ms(of(&|record| record.latency_us(|latency| latency.p999_us))),
-        ms(own.iter().map(|record| record.latency_us(|latency| latency.max_us)).fold(f64::NAN, f64::max)),
+        ms(own
+            .iter()
+            .map(|record| record.latency_us(|latency| latency.max_us))
+            .fold(f64::NAN, f64::max)),
         ms(of(&first_byte)),
         format!("{:.0} and {:.0} %", busy(<[f64]>::first), busy(<[f64]>::last)),
         sum(|run| run.load_answered).to_string(),
@@ -65,8 +72,15 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
 /// Returns the slow responses of 10,000 of one kind, over all rounds.
 fn part(probed: &[&Probed], of: fn(&Probed) -> Option<Part>) -> String {
     let parts = || probed.iter().filter_map(|run| of(run));
-    let (slow, answered) = (parts().map(|part| part.slow).sum::<u64>(), parts().map(|part| part.answered).sum::<u64>());
-    if answered == 0 { "-".to_owned() } else { format!("{:.1}", slow as f64 / answered as f64 * 1e4) }
+    let (slow, answered) = (
+        parts().map(|part| part.slow).sum::<u64>(),
+        parts().map(|part| part.answered).sum::<u64>(),
+    );
+    if answered == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.1}", slow as f64 / answered as f64 * 1e4)
+    }
 }
 
 /// Returns the line of progress.

@@ -10,6 +10,7 @@ const FIRST: [&str; 7] = ["weir", "bomb", "weir-origin", "nginx", "nginx-file", 
 
 /// Returns the looks of all contenders of this report.
 pub(super) fn palette(report: &Report<'_>) -> Palette {
-    let names = FIRST.iter().copied().chain(report.records.iter().map(|record| record.contender.as_str()));
+    let names =
+        FIRST.iter().copied().chain(report.records.iter().map(|record| record.contender.as_str()));
     Palette::new(names.filter(|name| report.records.iter().any(|record| record.contender == *name)))
 }

@@ -11,7 +11,8 @@ use crate::bench::experiment::cells::Cell;
 
 /// The whole text.
 pub(crate) fn text(report: &Report<'_>) -> String {
-    let mut text = format!("# weir bench {}: {}\n\n", report.experiment.name, report.experiment.title);
+    let mut text =
+        format!("# weir bench {}: {}\n\n", report.experiment.name, report.experiment.title);
     text.push_str(&circumstances(report));
     text.push_str(&targets(report));
     for cell in report.cells {
@@ -63,7 +64,9 @@ fn table(report: &Report<'_>, cell: &Cell) -> String {
     let _ = writeln!(text, "\n|{}", "---|".repeat(columns.len() + 1));
     for Row { contender, figures, .. } in rows {
         let figures = figures.map(|figures| figures.join(" | "));
-        let figures = figures.unwrap_or_else(|why| format!("not run: {why} |{}", " |".repeat(columns.len() - 2) + " "));
+        let figures = figures.unwrap_or_else(|why| {
+            format!("not run: {why} |{}", " |".repeat(columns.len() - 2) + " ")
+        });
         let _ = writeln!(text, "| {contender} | {figures} |");
     }
     let _ = writeln!(text, "\n{rounds}\n");
@@ -83,7 +86,12 @@ fn setup(report: &Report<'_>) -> String {
         text.push_str("\n## Command lines and configurations\n");
     }
     for setting in report.settings {
-        let _ = write!(text, "\n### {}\n\n```text\n{}```\n", setup::heading(setting), setup::text(setting));
+        let _ = write!(
+            text,
+            "\n### {}\n\n```text\n{}```\n",
+            setup::heading(setting),
+            setup::text(setting)
+        );
     }
     text
 }
@@ -116,7 +124,13 @@ mod tests {
             wall_us: 1e6,
             proxy_us: cpu_us * 1000.0,
             generator_us: 1e6 * cores - cpu_us * 1000.0,
-            latency: Some(Latency { p50_us: 400, p95_us: 900, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 }),
+            latency: Some(Latency {
+                p50_us: 400,
+                p95_us: 900,
+                p99_us: 12_345,
+                p999_us: 20_000,
+                max_us: 30_000,
+            }),
             ..Record::default()
         }
     }
@@ -128,10 +142,24 @@ mod tests {
         let said = vec![("weir".to_owned(), "weir: io_uring".to_owned())];
         let circumstances = &Circumstances { said, ..Circumstances::default() };
         let (options, settings, stopped) = (&options(), &[][..], None);
-        let tried =
-            |setting: &str, us| Tried { setting: setting.to_owned(), cpu_us: vec![us], rates: vec![1.0], failures: 0 };
-        let sweeps = &[Sweep::of("haproxy", "c64", vec![tried("ratio 20", 9.0), tried("ratio 90", 6.0)])];
-        super::text(&Report { experiment, options, cells: &cells, records, circumstances, settings, sweeps, stopped })
+        let tried = |setting: &str, us| Tried {
+            setting: setting.to_owned(),
+            cpu_us: vec![us],
+            rates: vec![1.0],
+            failures: 0,
+        };
+        let sweeps =
+            &[Sweep::of("haproxy", "c64", vec![tried("ratio 20", 9.0), tried("ratio 90", 6.0)])];
+        super::text(&Report {
+            experiment,
+            options,
+            cells: &cells,
+            records,
+            circumstances,
+            settings,
+            sweeps,
+            stopped,
+        })
     }
 
     #[test]
@@ -150,7 +178,12 @@ mod tests {
         assert!(text.contains(
             "| epoll: CPU a request, 64 connections, against nginx | ≤ 0.65 | 0.80 (0.70-0.90) | **outside**, in a quick run |"
         ));
-        assert!(text.contains("| user memory for an idle connection, bytes | ≤ 512 | - | not measured |"), "{text}");
+        assert!(
+            text.contains(
+                "| user memory for an idle connection, bytes | ≤ 512 | - | not measured |"
+            ),
+            "{text}"
+        );
         assert!(!text.contains("4,000 connections"), "that cell was not selected: {text}");
         assert!(text.contains("- weir: weir: io_uring\n"));
     }
@@ -158,7 +191,8 @@ mod tests {
     #[test]
     fn the_settings_of_a_sweep_stand_below_the_table_of_their_cell() {
         let text = text(&[record("c64", "haproxy", 1, 6.0), record("c64", "weir", 1, 4.0)]);
-        let told = "- haproxy has `ratio 90`, 6.0 µs a request in a short sweep (ratio 20: 9.0 µs).\n";
+        let told =
+            "- haproxy has `ratio 90`, 6.0 µs a request in a short sweep (ratio 20: 9.0 µs).\n";
         let (table, rest) = text.split_once(told).expect("it is told");
         assert!(table.contains("## c64: ") && !table.contains("## idle: "), "{text}");
         assert!(rest.contains("## idle: ") && !rest.contains("in a short sweep ("), "{text}");
@@ -172,18 +206,26 @@ mod tests {
         let mut disturbed = record("c64", "nginx", 1, 10.0);
         disturbed.generator_us = 0.0;
         let text = text(&[limited, disturbed]);
-        let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap().to_owned();
-        let cells: Vec<String> = row("weir").split('|').map(|cell| cell.trim().to_owned()).collect();
+        let row = |name: &str| {
+            text.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap().to_owned()
+        };
+        let cells: Vec<String> =
+            row("weir").split('|').map(|cell| cell.trim().to_owned()).collect();
         assert_eq!(cells[1..6], ["weir", "1000", "-", "1.00 (1.00-1.00)", "0.40 (0.40-0.40)"]);
         assert_eq!(cells[6..12], ["0.40", "12", "20", "30", "-", "timed_out 3"]);
-        assert!(row("weir").contains("the rate is a floor; **the generator**: a thread was busy |"), "{}", row("weir"));
+        assert!(
+            row("weir").contains("the rate is a floor; **the generator**: a thread was busy |"),
+            "{}",
+            row("weir")
+        );
         assert!(row("nginx").contains("**not quiet: "), "{}", row("nginx"));
         assert!(text.contains("within, in a quick run, but 3 errors |"), "{text}");
     }
 
     #[test]
     fn a_contender_that_was_not_run_says_why_and_has_no_figures() {
-        let stopped = Record { not_run: Some("no ports".to_owned()), ..record("c64", "haproxy", 1, 1.0) };
+        let stopped =
+            Record { not_run: Some("no ports".to_owned()), ..record("c64", "haproxy", 1, 1.0) };
         let text = text(&[record("c64", "nginx", 1, 10.0), stopped]);
         let row = text.lines().find(|line| line.starts_with("| haproxy |")).unwrap();
         assert!(row.starts_with("| haproxy | not run: no ports |"), "{row}");

@@ -42,7 +42,8 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Record) -> f64| middle(own, read);
     let seen = || own.iter().filter_map(|record| record.special.mixed.as_ref());
     let slowest = |run: &Mixed| run.beside.first().and_then(|beside| beside.latency);
-    let beside = |read: &dyn Fn(&Mixed) -> f64| of(&|r| r.special.mixed.as_ref().map_or(f64::NAN, read));
+    let beside =
+        |read: &dyn Fn(&Mixed) -> f64| of(&|r| r.special.mixed.as_ref().map_or(f64::NAN, read));
     let mut errors = Errors::default();
     own.iter().flat_map(|record| &record.errors).for_each(|(kind, count)| {
         *errors.entry(kind.clone()).or_default() += count;
@@ -67,9 +68,14 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
 
 /// `3 of 20,000`; `-` where requests have no numbers.
 fn twice<'a>(seen: impl Iterator<Item = &'a Mixed>) -> String {
-    let counted: Vec<(u64, u64)> = seen.filter_map(|run| Some((run.twice?, run.numbered?))).collect();
+    let counted: Vec<(u64, u64)> =
+        seen.filter_map(|run| Some((run.twice?, run.numbered?))).collect();
     let sum = |read: fn(&(u64, u64)) -> u64| counted.iter().map(read).sum::<u64>();
-    if counted.is_empty() { "-".to_owned() } else { format!("{} of {}", sum(|it| it.0), sum(|it| it.1)) }
+    if counted.is_empty() {
+        "-".to_owned()
+    } else {
+        format!("{} of {}", sum(|it| it.0), sum(|it| it.1))
+    }
 }
 
 /// Returns the line of progress.
@@ -125,8 +131,14 @@ mod tests {
         let run = |twice| {
             let latency = Some(Latency { p99_us: 26_000, ..Latency::default() });
             let beside = vec![Beside { path: "/slow".to_owned(), rate: 160.0, latency }];
-            let mut record = Record { requests: 2000, upstream_connections: 20, rate: 999.6, ..Record::default() };
-            record.special.mixed = Some(Mixed { answered: 1000, late: 5, beside, numbered: Some(700), twice });
+            let mut record = Record {
+                requests: 2000,
+                upstream_connections: 20,
+                rate: 999.6,
+                ..Record::default()
+            };
+            record.special.mixed =
+                Some(Mixed { answered: 1000, late: 5, beside, numbered: Some(700), twice });
             record
         };
         let [first, second] = [Some(2), Some(0)].map(run);
@@ -137,7 +149,8 @@ mod tests {
             ("1000", &["0.50 %", "2 of 1400", "160", "26", "0", "10.00"].map(str::to_owned)[..])
         );
         assert!(
-            progress(&first).contains("0.50 % over 8 ms, 20 connections, executed twice 2 of 700, 0 errors"),
+            progress(&first)
+                .contains("0.50 % over 8 ms, 20 connections, executed twice 2 of 700, 0 errors"),
             "{}",
             progress(&first)
         );

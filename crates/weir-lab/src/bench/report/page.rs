@@ -75,7 +75,8 @@ fn subject(report: &Report<'_>) -> Option<&'static str> {
 /// Returns the lowest and the highest ratio over the cells, and where they occur.
 fn range(report: &Report<'_>, &(_, metric, against): &Compared, subject: &str) -> Option<String> {
     let compared = report.cells.iter().filter(|cell| !cell.load.is_memory());
-    let of = |cell: &'_ Cell| Spread::of_ratios(&report.of_cell(&cell.name), metric, subject, against);
+    let of =
+        |cell: &'_ Cell| Spread::of_ratios(&report.of_cell(&cell.name), metric, subject, against);
     let medians = compared.filter_map(|cell| Some((of(cell)?.median, cell.title.as_str())));
     let medians: Vec<(f64, &str)> = medians.collect();
     let low = medians.iter().copied().reduce(|a, b| if b.0 < a.0 { b } else { a })?;
@@ -148,10 +149,13 @@ fn put_figures(page: &mut Page, report: &Report<'_>) -> Result<(), String> {
         page.table(&table);
         report.chosen(cell).iter().for_each(|chosen| page.paragraph_of("note", &plain(chosen)));
         if let Some(latencies) = by_percentile(report, cell) {
-            page.folded("Latency by percentile", |page| latencies.svg().map(|svg| page.chart(&svg)))?;
+            page.folded("Latency by percentile", |page| {
+                latencies.svg().map(|svg| page.chart(&svg))
+            })?;
         }
         let generators = report.of_cell(&cell.name);
-        if let Some(record) = generators.iter().find(|record| !record.special.generator.is_empty()) {
+        if let Some(record) = generators.iter().find(|record| !record.special.generator.is_empty())
+        {
             page.folded("The generator of the first run", |page| {
                 page.verbatim(&format!("$ {}", record.special.generator));
                 Ok(())
@@ -179,14 +183,19 @@ fn put_method(page: &mut Page, report: &Report<'_>) {
     for (name, line) in &report.circumstances.said {
         page.paragraph_of("note", &format!("{name}: {line}"));
     }
-    page.link("Each run with all that was measured is a line of ", &format!("{}.jsonl", report.experiment.name));
+    page.link(
+        "Each run with all that was measured is a line of ",
+        &format!("{}.jsonl", report.experiment.name),
+    );
 }
 
 /// Environment, command lines and configurations.
 fn put_setup(page: &mut Page, report: &Report<'_>) {
     page.heading("Environment");
     let mut table = Table::new(&["", ""]);
-    setup::environment(report).iter().for_each(|(name, value)| table.row_of("text", &[name, value]));
+    setup::environment(report)
+        .iter()
+        .for_each(|(name, value)| table.row_of("text", &[name, value]));
     page.table(&table);
     if !report.settings.is_empty() {
         page.heading("Command lines and configurations");

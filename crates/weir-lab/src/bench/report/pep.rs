@@ -14,9 +14,16 @@ use crate::bench::record::statistics::middle;
 /// additional processor time says nothing.
 pub(super) fn columns(pep: Pep) -> &'static [&'static str] {
     match pep.pace {
-        Pace::Closed => {
-            &["connections /s", "Gbit/s", "p50", "p99, ms", "proxy's own CPU µs", "idle", "errors", "limit"]
-        }
+        Pace::Closed => &[
+            "connections /s",
+            "Gbit/s",
+            "p50",
+            "p99, ms",
+            "proxy's own CPU µs",
+            "idle",
+            "errors",
+            "limit",
+        ],
         Pace::Half | Pace::Seldom => &[
             "connections /s",
             "added CPU µs a connection",
@@ -47,7 +54,8 @@ pub(super) fn row(pep: Pep, own: &[&Record]) -> Vec<String> {
     let (errors, limit) = (error_text(&errors), limit(own));
     match pep.pace {
         Pace::Closed => {
-            let gigabits = number(of(&|record| record.bytes as f64 * 8.0 / record.wall_us / 1e3), 2);
+            let gigabits =
+                number(of(&|record| record.bytes as f64 * 8.0 / record.wall_us / 1e3), 2);
             vec![rate, gigabits, p50, p99, proxy, idle, errors, limit]
         }
         Pace::Half | Pace::Seldom => vec![
@@ -74,9 +82,11 @@ const OTHERS_MAX: f64 = 0.1;
 fn limit(own: &[&Record]) -> String {
     let generator = generator_limit(own).map(|cause| format!("**the generator**: {cause}"));
     let is_full = middle(own, &|record| record.idle) <= IDLE_MIN;
-    let others = middle(own, &|record| record.special.pep.as_ref().map_or(f64::NAN, |passed| passed.others));
-    let not_quiet = (others > OTHERS_MAX)
-        .then(|| format!("**not quiet: {:.0} % of the machine was busy before the load**", others * 100.0));
+    let others =
+        middle(own, &|record| record.special.pep.as_ref().map_or(f64::NAN, |passed| passed.others));
+    let not_quiet = (others > OTHERS_MAX).then(|| {
+        format!("**not quiet: {:.0} % of the machine was busy before the load**", others * 100.0)
+    });
     let causes = [is_full.then(|| "all cores, shared".to_owned()), generator, not_quiet];
     causes.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
@@ -120,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_row_has_a_figure_for_each_column() {
-        let mut record = Record { idle: 0.01, requests: 10, rate: 10.0, wall_us: 1e6, ..Record::default() };
+        let mut record =
+            Record { idle: 0.01, requests: 10, rate: 10.0, wall_us: 1e6, ..Record::default() };
         record.special.pep = Some(Passed { others: 0.3, ..Passed::default() });
         for pace in [Pace::Closed, Pace::Half, Pace::Seldom] {
             let pep = Pep { bytes: 8192, pace, reads: false, way: Way::Plain };

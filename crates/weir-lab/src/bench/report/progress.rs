@@ -30,10 +30,17 @@ pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
         Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),
         Load::Tunnel(Tunnels::Full(_)) => format!("{name:<11} {}", tunnel::progress(record)),
         Load::Tunnel(Tunnels::Idle(_)) => {
-            format!("{name:<11} {:>8.0} B a tunnel, {errors} ends lost", record.bytes_per_connection)
+            format!(
+                "{name:<11} {:>8.0} B a tunnel, {errors} ends lost",
+                record.bytes_per_connection
+            )
         }
-        Load::Idle(_) => format!("{name:<11} {:>8.0} B a connection, {errors} lost", record.bytes_per_connection),
-        Load::Slow { .. } => format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6),
+        Load::Idle(_) => {
+            format!("{name:<11} {:>8.0} B a connection, {errors} lost", record.bytes_per_connection)
+        }
+        Load::Slow { .. } => {
+            format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6)
+        }
         _ => format!(
             "{name:<11} {:>8.0}/s, CPU {:>6} µs, p99 {:>7} ms, idle {:>3.0} %, {} upstream connections, {errors} errors",
             record.rate,

@@ -35,6 +35,7 @@ pub(super) fn heading(setting: &Setting) -> String {
 /// Returns command lines and configurations as they were.
 pub(super) fn text(setting: &Setting) -> String {
     let commands = setting.commands.iter().map(|command| format!("$ {command}\n"));
-    let configurations = setting.configurations.iter().map(|text| format!("\n{}\n", text.trim_end()));
+    let configurations =
+        setting.configurations.iter().map(|text| format!("\n{}\n", text.trim_end()));
     commands.chain(configurations).collect()
 }

@@ -32,13 +32,19 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
 }
 
 /// Returns their figures.
-pub(super) fn row(cell: &Cell, name: &str, own: &[&Record], circumstances: &Circumstances) -> Vec<String> {
+pub(super) fn row(
+    cell: &Cell,
+    name: &str,
+    own: &[&Record],
+    circumstances: &Circumstances,
+) -> Vec<String> {
     let library = library(name, circumstances);
     match cell.load {
         Load::Idle(_) => vec![library],
         Load::Flood { .. } | Load::Handshakes => {
-            let flood =
-                |record: &Record| record.special.handshakes.and_then(|it| it.flood_per_second).unwrap_or(f64::NAN);
+            let flood = |record: &Record| {
+                record.special.handshakes.and_then(|it| it.flood_per_second).unwrap_or(f64::NAN)
+            };
             vec![number(middle(own, &flood), 0), library]
         }
         _ => {

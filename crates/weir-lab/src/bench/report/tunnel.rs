@@ -8,11 +8,13 @@ use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::median;
 
 /// Heads of the table of a full tunnel, without the first.
-pub(super) const COLUMNS: &[&str] = &["GB/s", "CPU s/GB: proxy", "both ends", "idle", "errors", "limit"];
+pub(super) const COLUMNS: &[&str] =
+    &["GB/s", "CPU s/GB: proxy", "both ends", "idle", "errors", "limit"];
 
 /// A contender's row in it.
 pub(super) fn row(own: &[&Record]) -> Vec<String> {
-    let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
+    let of =
+        |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
     let errors = own.iter().flat_map(|record| record.errors.clone()).collect();
     vec![
         number(of(&|record| record.rate) / 1e9, 2),

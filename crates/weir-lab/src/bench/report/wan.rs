@@ -16,12 +16,28 @@ const LATE_MAX_US: f64 = 1000.0;
 /// Heads of the table, without the first.
 pub(super) fn columns(wan: Wan) -> &'static [&'static str] {
     match wan.object {
-        Object::Large => {
-            &["Mbit/s", "whole objects", "lost", "no place", "link late, ms", "CPU s/GB", "errors", "limit"]
-        }
-        Object::Small => {
-            &["p50, ms", "p95", "p99", "longest", "objects", "lost", "no place", "link late, ms", "errors", "limit"]
-        }
+        Object::Large => &[
+            "Mbit/s",
+            "whole objects",
+            "lost",
+            "no place",
+            "link late, ms",
+            "CPU s/GB",
+            "errors",
+            "limit",
+        ],
+        Object::Small => &[
+            "p50, ms",
+            "p95",
+            "p99",
+            "longest",
+            "objects",
+            "lost",
+            "no place",
+            "link late, ms",
+            "errors",
+            "limit",
+        ],
     }
 }
 
@@ -39,13 +55,25 @@ pub(super) fn row(wan: Wan, own: &[&Record]) -> Vec<String> {
     match wan.object {
         Object::Large => {
             let cpu = number(of(&Record::proxy_s_per_gigabyte), 2);
-            vec![number(of(&|record| megabits(record)), 2), objects, lost, no_place, late, cpu, errors, limit]
+            vec![
+                number(of(&|record| megabits(record)), 2),
+                objects,
+                lost,
+                no_place,
+                late,
+                cpu,
+                errors,
+                limit,
+            ]
         }
         Object::Small => vec![
             ms(of(&|record| record.latency_us(|latency| latency.p50_us))),
             ms(of(&|record| record.latency_us(|latency| latency.p95_us))),
             ms(of(&|record| record.latency_us(|latency| latency.p99_us))),
-            ms(own.iter().map(|record| record.latency_us(|latency| latency.max_us)).fold(f64::NAN, f64::max)),
+            ms(own
+                .iter()
+                .map(|record| record.latency_us(|latency| latency.max_us))
+                .fold(f64::NAN, f64::max)),
             objects,
             lost,
             no_place,
@@ -67,7 +95,8 @@ fn carried<'a>(own: &'a [&Record]) -> impl Iterator<Item = &'a Carried> {
 
 /// Returns the share of all packets towards clients.
 fn share(own: &[&Record], of: fn(&Wayed) -> u64) -> String {
-    let sum = |of: fn(&Wayed) -> u64| carried(own).map(|link| of(&link.to_clients)).sum::<u64>() as f64;
+    let sum =
+        |of: fn(&Wayed) -> u64| carried(own).map(|link| of(&link.to_clients)).sum::<u64>() as f64;
     let percent = sum(of) / sum(|way| way.packets) * 100.0;
     if percent.is_finite() { format!("{percent:.2} %") } else { "-".to_owned() }
 }
@@ -90,7 +119,12 @@ fn limits(own: &[&Record]) -> String {
     let overrun: u64 = carried(own).map(Carried::overrun).sum();
     let causes = [
         (!late.is_empty()).then(|| {
-            format!("**the link was late in {} of {} rounds, by up to {} ms**", late.len(), own.len(), ms(most))
+            format!(
+                "**the link was late in {} of {} rounds, by up to {} ms**",
+                late.len(),
+                own.len(),
+                ms(most)
+            )
         }),
         (overrun > 0).then(|| format!("**{overrun} packets that the link never saw**")),
         Some(limit(own)).filter(|cause| !cause.is_empty()),
@@ -145,8 +179,10 @@ mod tests {
     use super::*;
 
     fn record(late_mean_us: f64, overrun: u64) -> Record {
-        let to_clients = Wayed { packets: 200, lost: 2, dropped: 1, overrun, late_mean_us, late_max_us: 9000.0 };
-        let mut record = Record { bytes: 2_500_000, wall_us: 2e6, idle: 1.0, requests: 1, ..Record::default() };
+        let to_clients =
+            Wayed { packets: 200, lost: 2, dropped: 1, overrun, late_mean_us, late_max_us: 9000.0 };
+        let mut record =
+            Record { bytes: 2_500_000, wall_us: 2e6, idle: 1.0, requests: 1, ..Record::default() };
         record.special.wan = Some(Carried { to_clients, ..Carried::default() });
         record
     }

@@ -59,7 +59,8 @@ pub(super) fn memory(stage: &Stage, contender: Contender) -> io::Result<(Running
         let kernel = process::kernel_bytes();
         let keeping = Keeping { admin: Some(&admin), state: Some(&state) };
         let mut weir = start_proxy(stage, &nets, contender, keeping)?;
-        let in_kernel = || ask(&admin, "GET", "/v1/shield").is_ok_and(|shield| has(&shield["bans"], count));
+        let in_kernel =
+            || ask(&admin, "GET", "/v1/shield").is_ok_and(|shield| has(&shield["bans"], count));
         weir.await_that(&format!("have {count} bans"), in_kernel)?;
         pause(REST)?;
         let resident_bytes = process::resident_bytes(&weir.family());
@@ -91,7 +92,9 @@ fn lines(count: u32, now_s: u64) -> String {
 fn has(bans: &Value, count: u32) -> bool {
     let (in_force, in_kernel) = (bans["in_force"].as_u64(), bans["in_kernel"].as_u64());
     let kernel_is_done = in_kernel.is_none_or(|its| its == u64::from(count));
-    in_force == Some(u64::from(count)) && kernel_is_done && bans["kernel_refused"].as_u64() == Some(0)
+    in_force == Some(u64::from(count))
+        && kernel_is_done
+        && bans["kernel_refused"].as_u64() == Some(0)
 }
 
 /// Bans clients by order for a few seconds, and lets each of them retry all the time until it gets
@@ -109,12 +112,15 @@ pub(super) fn recovery(stage: &Stage, contender: Contender) -> io::Result<(Runni
         let address = nets::attacker(nth);
         let answer = ask(&admin, "POST", &format!("/v1/bans/{address}/add?for={BAN_SECONDS}"))?;
         let until_s = answer["bans"][0]["until_seconds"].as_u64();
-        banned.push((address, until_s.ok_or_else(|| io::Error::other(format!("no ban: {answer}")))?));
+        banned
+            .push((address, until_s.ok_or_else(|| io::Error::other(format!("no ban: {answer}")))?));
     }
     let returned = nets.within(Side::Clients, || {
         std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                banned.iter().map(|(who, until_s)| scope.spawn(|| comes_back(*who, *until_s))).collect();
+            let threads: Vec<_> = banned
+                .iter()
+                .map(|(who, until_s)| scope.spawn(|| comes_back(*who, *until_s)))
+                .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
@@ -128,9 +134,14 @@ pub(super) fn recovery(stage: &Stage, contender: Contender) -> io::Result<(Runni
     }
     let early = recovery.after_us.iter().filter(|us| **us < 0).count() as u64;
     let mut errors = error_of("answered_while_banned", early);
-    errors.extend(error_of("never_answered", u64::from(ATTACKERS) - recovery.after_us.len() as u64));
-    errors.extend(error_of("never_refused", returned.iter().filter(|back| back.refused == 0).count() as u64));
-    let mut record = Record { errors, pss_bytes: process::pss_bytes(&weir.family()), ..Record::default() };
+    errors
+        .extend(error_of("never_answered", u64::from(ATTACKERS) - recovery.after_us.len() as u64));
+    errors.extend(error_of(
+        "never_refused",
+        returned.iter().filter(|back| back.refused == 0).count() as u64,
+    ));
+    let mut record =
+        Record { errors, pss_bytes: process::pss_bytes(&weir.family()), ..Record::default() };
     record.special.recovery = Some(recovery);
     Ok((Running::of((weir, PROXY), (origin, ORIGIN)), record))
 }
@@ -179,7 +190,8 @@ fn is_answered(who: Ipv4Addr) -> io::Result<bool> {
     socket.set_read_timeout(Some(ANSWER_PATIENCE))?;
     let mut start = [0; 12];
     let request = format!("GET / HTTP/1.1\r\nHost: {PROXY}\r\nConnection: close\r\n\r\n");
-    let asked = (&socket).write_all(request.as_bytes()).and_then(|()| (&socket).read_exact(&mut start));
+    let asked =
+        (&socket).write_all(request.as_bytes()).and_then(|()| (&socket).read_exact(&mut start));
     Ok(asked.is_ok() && &start == b"HTTP/1.1 200")
 }
 
@@ -190,10 +202,14 @@ fn is_answered(who: Ipv4Addr) -> io::Result<bool> {
 pub(super) fn ask(admin: &Path, method: &str, path: &str) -> io::Result<Value> {
     let mut stream = UnixStream::connect(admin)?;
     stream.set_read_timeout(Some(ADMIN_PATIENCE))?;
-    stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let wrong = |why: &str| io::Error::new(ErrorKind::InvalidData, format!("weir's admin socket {why}: {answer}"));
+    let wrong = |why: &str| {
+        io::Error::new(ErrorKind::InvalidData, format!("weir's admin socket {why}: {answer}"))
+    };
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("does not speak HTTP"))?;
     if !head.starts_with("HTTP/1.1 200") {
         return Err(wrong("refuses"));
@@ -212,20 +228,30 @@ mod tests {
     #[test]
     fn each_line_is_a_ban_of_an_address_of_its_own() {
         let text = lines(300, 1000);
-        let bans: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let bans: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(bans.len(), 300);
         assert_eq!(
             (bans[0]["network"].as_str(), bans[299]["network"].as_str()),
             (Some("247.0.0.0"), Some("247.0.1.43"))
         );
-        assert_eq!((bans[0]["since"].as_u64(), bans[0]["until"].as_u64()), (Some(1000), Some(1000 + DAY_S)));
+        assert_eq!(
+            (bans[0]["since"].as_u64(), bans[0]["until"].as_u64()),
+            (Some(1000), Some(1000 + DAY_S))
+        );
     }
 
     #[test]
     fn all_bans_are_there_when_weir_and_kernel_say_so() {
         let bans = |in_force: u64, in_kernel: Option<u64>, refused: u64| serde_json::json!({"in_force": in_force, "in_kernel": in_kernel, "kernel_refused": refused});
-        assert!(has(&bans(7, None, 0), 7) && has(&bans(7, Some(7), 0), 7) && has(&bans(0, None, 0), 0));
-        assert!(!has(&bans(7, Some(6), 0), 7) && !has(&bans(6, None, 0), 7) && !has(&bans(7, Some(7), 1), 7));
+        assert!(
+            has(&bans(7, None, 0), 7) && has(&bans(7, Some(7), 0), 7) && has(&bans(0, None, 0), 0)
+        );
+        assert!(
+            !has(&bans(7, Some(6), 0), 7)
+                && !has(&bans(6, None, 0), 7)
+                && !has(&bans(7, Some(7), 1), 7)
+        );
         assert!(!has(&Value::Null, 0));
     }
 }

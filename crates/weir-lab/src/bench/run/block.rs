@@ -19,7 +19,9 @@ use super::load::{Bound, latency, pause};
 use super::nets::{self, Nets, PROXY, Side};
 use super::process::{self, CoreTicks, Machine, Process, bound_command};
 use super::stage::{Running, Stage};
-use crate::bench::experiment::block::{ATTACKERS, Attack, BURST, CONNECT_TIMEOUT_MS, Limiting, Program, RATE, USERS};
+use crate::bench::experiment::block::{
+    ATTACKERS, Attack, BURST, CONNECT_TIMEOUT_MS, Limiting, Program, RATE, USERS,
+};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::record::answers::Latency;
 use crate::bench::record::block::{Blocked, Core, Moment};
@@ -27,7 +29,8 @@ use crate::bench::record::outcome::Record;
 use crate::bomb::{self, Connect, Counts, Outcome, Percentiles, Slice, Summary};
 
 /// Where the origin listens, in the proxy's namespace.
-pub(super) const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+pub(super) const ORIGIN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 /// Before anything counts: users connect.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Margin at both ends of a window in which the core is watched: clocks of harness and generator
@@ -43,17 +46,25 @@ const NEVER: u32 = 1_000_000_000;
 ///
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
-pub(super) fn run(stage: &Stage, contender: Contender, attack: Attack, seconds: u32) -> io::Result<(Running, Record)> {
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    attack: Attack,
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
     let (_, limiting) = set(contender)?;
     let nets = Nets::make(stage.directory())?;
     let origin = start_origin(stage, &nets)?;
     if let Some(limiting) = limiting.filter(|limiting| !limiting.packets.is_empty()) {
-        let addresses: Vec<String> = (0..ATTACKERS).map(|nth| nets::attacker(nth).to_string()).collect();
+        let addresses: Vec<String> =
+            (0..ATTACKERS).map(|nth| nets::attacker(nth).to_string()).collect();
         nets.filter(Side::Proxy, &limiting.packets.replace("@addresses", &addresses.join(", ")))?;
     }
     let proxy = start_proxy(stage, &nets, contender, Keeping::default())?;
-    let mut users = Bombing::start(stage, &nets, "bomb.jsonl", (seconds, vec![users_class(attack)]))?;
-    let mut attackers = Bombing::start(stage, &nets, ATTACKERS_OUT, (seconds, attacker_classes(attack, seconds)))?;
+    let mut users =
+        Bombing::start(stage, &nets, "bomb.jsonl", (seconds, vec![users_class(attack)]))?;
+    let mut attackers =
+        Bombing::start(stage, &nets, ATTACKERS_OUT, (seconds, attacker_classes(attack, seconds)))?;
     let phase = Duration::from_secs(u64::from(seconds));
     let begin = Instant::now() + WARM_UP;
     let cores = (nets.cores.proxy, nets.cores.clients);
@@ -123,7 +134,8 @@ pub(super) fn start_proxy(
 ) -> io::Result<Process> {
     let (program, limiting) = set(contender)?;
     let directory = stage.directory();
-    let text = block_settings::text(program, limiting, (PROXY, ORIGIN), (directory, stage.descriptors()));
+    let text =
+        block_settings::text(program, limiting, (PROXY, ORIGIN), (directory, stage.descriptors()));
     let text = keeping.state.map_or(text.clone(), |path| block_settings::with_state(&text, path));
     let ending = if program == Program::Weir { "kdl" } else { "conf" };
     let file = stage.scratch(&format!("{}.{ending}", contender.name));
@@ -131,12 +143,15 @@ pub(super) fn start_proxy(
     let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
     let admin = keeping.admin.map_or("off".into(), Path::to_string_lossy);
     let installed = |name: &str| {
-        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed"));
+        let missing =
+            || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed"));
         stage.programs().path(name).ok_or_else(missing)
     };
     let (path, words): (PathBuf, Vec<&str>) = match program {
         Program::Weir => (stage.weir().to_owned(), vec!["run", "--admin", &admin, "-c", &file]),
-        Program::Nginx => (installed("nginx")?, vec!["-p", &directory, "-e", "stderr", "-c", &file]),
+        Program::Nginx => {
+            (installed("nginx")?, vec!["-p", &directory, "-e", "stderr", "-c", &file])
+        }
         Program::Haproxy => (installed("haproxy")?, vec!["-db", "-f", &file]),
     };
     let log = stage.scratch(&format!("{}.log", contender.name));
@@ -162,7 +177,12 @@ struct Bombing {
 impl Bombing {
     /// Starts a generator, on the side and the core of clients, with these classes, for twice this
     /// many seconds.
-    fn start(stage: &Stage, nets: &Nets, name: &str, (seconds, classes): (u32, Vec<String>)) -> io::Result<Bombing> {
+    fn start(
+        stage: &Stage,
+        nets: &Nets,
+        name: &str,
+        (seconds, classes): (u32, Vec<String>),
+    ) -> io::Result<Bombing> {
         let out = stage.scratch(name);
         let mut words = nets.words(Side::Clients, nets.cores.clients, stage.weir());
         words.extend(bomb_words(classes, seconds));
@@ -190,7 +210,8 @@ impl Bombing {
 
 /// Returns the arguments of a generator. One thread: its core is the only one that it has.
 fn bomb_words(classes: Vec<String>, seconds: u32) -> Vec<String> {
-    let mut words = vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
+    let mut words =
+        vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
     words.extend(["--timeout=2s".to_owned(), format!("--connect-timeout={CONNECT_TIMEOUT_MS}ms")]);
     words.extend([format!("-d{}s", 2 * seconds), format!("--warm-up={}us", WARM_UP.as_micros())]);
     words.extend(classes.into_iter().map(|class| format!("--class={class}")));
@@ -200,14 +221,21 @@ fn bomb_words(classes: Vec<String>, seconds: u32) -> Vec<String> {
 /// Returns the users, as a class of the generator.
 fn users_class(attack: Attack) -> String {
     let rate = attack.users_rate();
-    format!("{USERS_CLASS}: rate={rate}, arrivals=poisson, connections={USERS}, source={}", nets::USERS)
+    format!(
+        "{USERS_CLASS}: rate={rate}, arrivals=poisson, connections={USERS}, source={}",
+        nets::USERS
+    )
 }
 
 /// Returns the attackers, each as a class.
 fn attacker_classes(attack: Attack, seconds: u32) -> Vec<String> {
     let begin_us = WARM_UP.as_micros() as u64 + u64::from(seconds) * 1_000_000;
     let class = |nth| {
-        let source = if attack == Attack::Many { nets::MANY.to_owned() } else { nets::attacker(nth).to_string() };
+        let source = if attack == Attack::Many {
+            nets::MANY.to_owned()
+        } else {
+            nets::attacker(nth).to_string()
+        };
         format!(
             "{}: rate=0/{}us+{}, connections={}, {}, source={source}",
             name(nth),
@@ -277,7 +305,10 @@ fn fill(
 ) -> io::Result<Blocked> {
     let generators = [asked, attackers].map(|record| Summary::of(record).generator);
     let class = |record: &'_ bomb::Record, name: &str| {
-        record.class(name).cloned().ok_or_else(|| io::Error::other(format!("no class {name} in the results")))
+        record
+            .class(name)
+            .cloned()
+            .ok_or_else(|| io::Error::other(format!("no class {name} in the results")))
     };
     let (mut alone, mut attacked) = (Slice::default(), Slice::default());
     for (second, slice) in &class(asked, USERS_CLASS)? {
@@ -289,7 +320,8 @@ fn fill(
     record.rate = record.requests as f64 / f64::from(seconds);
     record.errors = users.troubles();
     record.latency = percentiles(&attacked);
-    record.generator_us = generators.iter().map(|generator| generator.busy).sum::<f64>() * record.wall_us;
+    record.generator_us =
+        generators.iter().map(|generator| generator.busy).sum::<f64>() * record.wall_us;
     // Attackers may come late: the number that came is counted.
     record.generator_limit = generators[0].limit.clone();
     let mut blocked = Blocked {
@@ -310,14 +342,19 @@ fn fill(
         add_attacker(&mut blocked, &slice, (attack, nth), seconds);
     }
     blocked.attempts_per_second = blocked.attempts as f64 / f64::from(seconds);
-    let attackers: Vec<_> = (0..attack.attackers()).filter_map(|nth| attackers.class(&name(nth))).collect();
+    let attackers: Vec<_> =
+        (0..attack.attackers()).filter_map(|nth| attackers.class(&name(nth))).collect();
     let users = class(asked, USERS_CLASS)?;
     blocked.timeline = (0..2 * seconds).map(|second| moment(second, &users, &attackers)).collect();
     Ok(blocked)
 }
 
 /// Returns the figures of users and attackers in a second.
-fn moment(second: u32, users: &BTreeMap<u32, Slice>, attackers: &[&BTreeMap<u32, Slice>]) -> Moment {
+fn moment(
+    second: u32,
+    users: &BTreeMap<u32, Slice>,
+    attackers: &[&BTreeMap<u32, Slice>],
+) -> Moment {
     let times = users.get(&second).and_then(percentiles);
     let mut moment = Moment {
         second,
@@ -351,7 +388,8 @@ fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u3
     let rest = attempts.saturating_sub(served + turned_away);
     let is_one = |word: &str| word == "unsent" || rest > 0 && NEITHER.contains(&word);
     let connected = ("connected".to_owned(), counts.outcomes(Outcome::Connected));
-    let others = counts.troubles().into_iter().chain(Some(connected).filter(|(_, count)| *count > 0));
+    let others =
+        counts.troubles().into_iter().chain(Some(connected).filter(|(_, count)| *count > 0));
     let others = others.filter(|(word, _)| is_one(word));
     others.for_each(|(word, count)| *blocked.neither.entry(word).or_default() += count);
     let phase_us = u64::from(seconds) * 1_000_000;
@@ -359,8 +397,9 @@ fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u3
         let its = u64::from(BURST + RATE * seconds);
         *allowed += its;
         *beyond += served.saturating_sub(its);
-        let over_us =
-            phase_us + delay_us(attack, nth) + u64::from(attack.first_over()) * 1_000_000 / u64::from(attack.rate());
+        let over_us = phase_us
+            + delay_us(attack, nth)
+            + u64::from(attack.first_over()) * 1_000_000 / u64::from(attack.rate());
         let first_us = slice.first_block_us.unwrap_or(over_us + phase_us);
         blocked.time_to_block_us.push(first_us.saturating_sub(over_us));
     }
@@ -389,7 +428,10 @@ fn kinds(counts: &Counts) -> BTreeMap<String, u64> {
         ("refused", counts.connects(Connect::Refused)),
         ("dropped", counts.connects(Connect::TimedOut)),
     ];
-    let cut = cut.into_iter().filter(|(_, count)| *count > 0).map(|(kind, count)| (kind.to_owned(), count));
+    let cut = cut
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| (kind.to_owned(), count));
     statuses.chain(cut).collect()
 }
 
@@ -421,7 +463,11 @@ mod tests {
         add_attacker(&mut blocked, &slice(27, 500, Some(2_101_000)), (attack, 0), 2);
         add_attacker(&mut blocked, &slice(10, 500, None), (attack, 1), 2);
         assert_eq!((blocked.served, blocked.attempts), (37, 37 + 1000 + 2));
-        assert_eq!((blocked.allowed, blocked.beyond), (Some(48), Some(3)), "what one has less is nobody else's");
+        assert_eq!(
+            (blocked.allowed, blocked.beyond),
+            (Some(48), Some(3)),
+            "what one has less is nobody else's"
+        );
         assert_eq!(blocked.time_to_block_us, [1000, 2_000_000]);
         assert_eq!(blocked.blocked, [("429".to_owned(), 1000), ("reset".to_owned(), 2)].into());
         assert_eq!(blocked.neither, [("unsent".to_owned(), 2)].into());
@@ -438,18 +484,31 @@ mod tests {
 
     #[test]
     fn the_generator_understands_what_it_is_told() {
-        for attack in [Attack::Requests, Attack::Connections].into_iter().chain(CLASSES.iter().map(|row| row.0)) {
+        for attack in [Attack::Requests, Attack::Connections]
+            .into_iter()
+            .chain(CLASSES.iter().map(|row| row.0))
+        {
             let classes = attacker_classes(attack, 3);
             assert_eq!(classes.len(), attack.attackers() as usize);
             let mut due = 0.0;
             for class in &classes {
-                let rate = class.split("rate=").nth(1).unwrap().split(',').next().unwrap().replace('+', ",");
+                let rate = class
+                    .split("rate=")
+                    .nth(1)
+                    .unwrap()
+                    .split(',')
+                    .next()
+                    .unwrap()
+                    .replace('+', ",");
                 let rate = bomb::Rate::parse(&rate).unwrap();
                 assert_eq!(rate.expected(4.0), 0.0, "nobody attacks in the first half: {class}");
                 due += rate.expected(7.0);
             }
             let users = f64::from(attack.users_rate()) * 3.0;
-            assert!(!attack.is_paced() || (9.9..10.1).contains(&(due / users)), "ten for each of users': {due}");
+            assert!(
+                !attack.is_paced() || (9.9..10.1).contains(&(due / users)),
+                "ten for each of users': {due}"
+            );
         }
     }
 }

@@ -22,7 +22,8 @@ pub(super) fn text(
     match program {
         Program::Weir => {
             let shield = lines.map_or_else(String::new, |lines| format!("shield {{\n{lines}}}\n"));
-            settings::weir(listen, to, 1, WEIR).replace("upstream \"app\"", &format!("{shield}upstream \"app\""))
+            settings::weir(listen, to, 1, WEIR)
+                .replace("upstream \"app\"", &format!("{shield}upstream \"app\""))
         }
         Program::Nginx => {
             let text = settings::nginx_proxy(directory, listen, &[to], (1, descriptors))
@@ -33,11 +34,13 @@ pub(super) fn text(
     limit_conn_zone $binary_remote_addr zone=open:10m;\n"
             );
             let pass = "            proxy_pass";
-            text.replace(pass, &(lines + pass)).replace("    upstream app", &(zone + "    upstream app"))
+            text.replace(pass, &(lines + pass))
+                .replace("    upstream app", &(zone + "    upstream app"))
         }
         Program::Haproxy => {
             let shape = Shape { processes: 1, threads: 1 };
-            let text = settings::haproxy(listen, &[to], shape, descriptors).replace("    cpu-map auto:1/1-1 0-0\n", "");
+            let text = settings::haproxy(listen, &[to], shape, descriptors)
+                .replace("    cpu-map auto:1/1-1 0-0\n", "");
             let backend = "    default_backend app";
             text.replace(backend, &(lines.unwrap_or_default() + backend))
         }
@@ -56,15 +59,30 @@ mod tests {
 
     #[test]
     fn limits_are_added_and_nothing_is_pinned() {
-        let addresses = (SocketAddr::from(([198, 18, 0, 1], 80)), SocketAddr::from(([127, 0, 0, 1], 90)));
+        let addresses =
+            (SocketAddr::from(([198, 18, 0, 1], 80)), SocketAddr::from(([127, 0, 0, 1], 90)));
         let of = |program, limiting| text(program, limiting, addresses, (Path::new("/d"), 20_000));
         for (program, limiting, has) in [
-            (Program::Weir, WEIR_RESET, &["shield {\n    limit \"connections\"", "over=\"reset\"\n}\nupstream"][..]),
-            (Program::Nginx, NGINX_444, &["    limit_req_zone $binary", "limit_req zone=each burst=19 nodelay;\n"][..]),
-            (Program::Haproxy, HAPROXY_REJECT, &["\n    stick-table type ip", "gt 20 }\n    default_backend"][..]),
+            (
+                Program::Weir,
+                WEIR_RESET,
+                &["shield {\n    limit \"connections\"", "over=\"reset\"\n}\nupstream"][..],
+            ),
+            (
+                Program::Nginx,
+                NGINX_444,
+                &["    limit_req_zone $binary", "limit_req zone=each burst=19 nodelay;\n"][..],
+            ),
+            (
+                Program::Haproxy,
+                HAPROXY_REJECT,
+                &["\n    stick-table type ip", "gt 20 }\n    default_backend"][..],
+            ),
         ] {
             let (with, without) = (of(program, Some(limiting)), of(program, None));
-            has.iter().for_each(|part| assert!(with.contains(part) && !without.contains(part), "{part}: {with}"));
+            has.iter().for_each(|part| {
+                assert!(with.contains(part) && !without.contains(part), "{part}: {with}")
+            });
             assert!(!with.contains("affinity") && !with.contains("cpu-map"), "{with}");
         }
         let kept = with_state(&of(Program::Weir, Some(WEIR_BAN)), Path::new("/d/bans"));

@@ -82,11 +82,16 @@ impl Scene {
     /// # Errors
     /// Something doesn't start, or requests get no separate connections although the proxy is
     /// configured for that.
-    pub(super) fn start(stage: &Stage, contender: Contender, blocked: Blocked) -> io::Result<Scene> {
+    pub(super) fn start(
+        stage: &Stage,
+        contender: Contender,
+        blocked: Blocked,
+    ) -> io::Result<Scene> {
         let (address, path) = (free_address()?, stage.scratch("origin.sock"));
         let unix = path.to_string_lossy().into_owned();
         let words = ["--accept", "shared", "--unix", &unix];
-        let mut server = start_origin(stage.weir(), address, WORKERS, &words, &stage.scratch("blocked.log"))?;
+        let mut server =
+            start_origin(stage.weir(), address, WORKERS, &words, &stage.scratch("blocked.log"))?;
         server.await_listening(address)?;
         let at = if blocked.unix { Place::Unix(path) } else { Place::Tcp(address) };
         let is_fresh = matches!(contender.what, What::Weir(settings) if settings.pool == "fresh");
@@ -115,7 +120,9 @@ impl Scene {
         let (begin, deadline) = (Instant::now(), Instant::now() + PATIENCE);
         while begin.elapsed() < WARM_UP || !self.is_in_force()? {
             if Instant::now() > deadline {
-                return Err(io::Error::other("weir does not go over to connections for each request"));
+                return Err(io::Error::other(
+                    "weir does not go over to connections for each request",
+                ));
             }
             pause(LOOK)?;
         }
@@ -136,8 +143,10 @@ impl Scene {
         let fresh = self.admin.as_deref().map(fresh_of).transpose()?;
         let is_in_force = fresh.map(|fresh| fresh["in_force"].as_u64() > Some(0));
         let answered = self.bursts.end()?;
-        let mut busy: Vec<f64> =
-            answered.iter().map(|bursts| *bursts as f64 * BLOCK_MS as f64 * 1e3 / wall_us).collect();
+        let mut busy: Vec<f64> = answered
+            .iter()
+            .map(|bursts| *bursts as f64 * BLOCK_MS as f64 * 1e3 / wall_us)
+            .collect();
         busy.sort_by(f64::total_cmp);
         Ok((self.running, Seen { busy, load: (answered.iter().sum(), 0), is_in_force }))
     }
@@ -162,7 +171,12 @@ pub(super) struct Seen {
 pub(super) fn proxy_text(stage: &Stage, what: What, listen: SocketAddr, to: &str) -> String {
     let cores = stage.cores();
     match what {
-        What::Nginx => settings::nginx_proxy(stage.directory(), listen, &[to], (cores as u64, stage.descriptors())),
+        What::Nginx => settings::nginx_proxy(
+            stage.directory(),
+            listen,
+            &[to],
+            (cores as u64, stage.descriptors()),
+        ),
         What::Haproxy => {
             let shape = settings::Shape { processes: 1, threads: cores };
             settings::haproxy(listen, &[to], shape, stage.descriptors())
@@ -223,7 +237,8 @@ impl Bursts {
             lines.push(line);
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let counts: Arc<Vec<AtomicU64>> = Arc::new((0..WORKERS).map(|_| AtomicU64::new(0)).collect());
+        let counts: Arc<Vec<AtomicU64>> =
+            Arc::new((0..WORKERS).map(|_| AtomicU64::new(0)).collect());
         let mean = Duration::from_millis(BLOCK_MS).div_f64(share);
         let threads = lines.into_iter().enumerate().map(|(worker, line)| {
             let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));

@@ -82,7 +82,8 @@ pub(super) fn start_both(
     wishes: (Wishes, Option<&Path>),
 ) -> io::Result<(Fresh, SocketAddr)> {
     let address = free_address()?;
-    let mut origin = start_origin(stage.weir(), address, stage.cores(), more, &stage.scratch("cached.log"))?;
+    let mut origin =
+        start_origin(stage.weir(), address, stage.cores(), more, &stage.scratch("cached.log"))?;
     origin.await_listening(address)?;
     let fresh = Fresh::start(stage, contender, address, wishes)?;
     Ok((Fresh { running: fresh.running.before((origin, address)), ..fresh }, address))
@@ -92,13 +93,18 @@ pub(super) fn start_both(
 ///
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
-pub(super) fn herd(stage: &Stage, contender: Contender, herd: Herd) -> io::Result<(Running, Record)> {
+pub(super) fn herd(
+    stage: &Stage,
+    contender: Contender,
+    herd: Herd,
+) -> io::Result<(Running, Record)> {
     let Herd { clients, answer_ms, is_private } = herd;
     let log = stage.scratch("herd.requests");
     // The file of an earlier run.
     let _ = fs::remove_file(&log);
     let wishes = Wishes { is_private, ..Wishes::plain(ROOM_MIB, clients) };
-    let (Fresh { running, .. }, _) = start_both(stage, contender, &["--log", &log.to_string_lossy()], (wishes, None))?;
+    let (Fresh { running, .. }, _) =
+        start_both(stage, contender, &["--log", &log.to_string_lossy()], (wishes, None))?;
     let out = stage.scratch("bomb.jsonl");
     let private = if is_private { "&private=1" } else { "" };
     let target = format!("http://{}/?size=4096&delay={answer_ms}{private}", running.address());
@@ -111,8 +117,12 @@ pub(super) fn herd(stage: &Stage, contender: Contender, herd: Herd) -> io::Resul
     record.special.generator = process::command_line(&process::words(&command));
     read_bomb(&mut record, &fs::read_to_string(&out)?)?;
     let fetches = logged(&log, "delay=")?;
-    record.special.cached =
-        Some(Cached { fetches, requests: record.requests, origin_ms: answer_ms, ..Cached::default() });
+    record.special.cached = Some(Cached {
+        fetches,
+        requests: record.requests,
+        origin_ms: answer_ms,
+        ..Cached::default()
+    });
     Ok((running, record))
 }
 
@@ -128,19 +138,39 @@ pub(super) fn logged(log: &Path, within: &str) -> io::Result<u64> {
 ///
 /// # Errors
 /// As [`herd`].
-pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32) -> io::Result<(Running, Record)> {
+pub(super) fn zipf(
+    stage: &Stage,
+    contender: Contender,
+    zipf: Zipf,
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
     let wishes = Wishes::plain(zipf.room_mib, Zipf::CONNECTIONS);
     let admin = stage.scratch("cache-admin.sock");
     let (fresh, origin) = start_both(stage, contender, &[], (wishes, Some(&admin)))?;
     let (requests, out) = (stage.scratch("zipf.requests"), stage.scratch("bomb.jsonl"));
     let mut text = String::new();
     for (key, weight) in zipf.weights().enumerate() {
-        let _ = writeln!(text, "{{\"path\": \"/?size={}&key={key}\", \"weight\": {weight}}}", zipf.body);
+        let _ = writeln!(
+            text,
+            "{{\"path\": \"/?size={}&key={key}\", \"weight\": {weight}}}",
+            zipf.body
+        );
     }
     fs::write(&requests, text)?;
     let mut command = bound_command(stage.weir());
-    command.args(["bomb", &format!("http://{}/", fresh.running.address()), "--timeout", "10s", "--late", "10s"]);
-    command.args([format!("-c{}", Zipf::CONNECTIONS), format!("-d{seconds}s"), format!("--warm-up={seconds}s")]);
+    command.args([
+        "bomb",
+        &format!("http://{}/", fresh.running.address()),
+        "--timeout",
+        "10s",
+        "--late",
+        "10s",
+    ]);
+    command.args([
+        format!("-c{}", Zipf::CONNECTIONS),
+        format!("-d{seconds}s"),
+        format!("--warm-up={seconds}s"),
+    ]);
     command.arg("--requests-file").arg(&requests).arg("--out").arg(&out);
     let mut bomb = Bound::start(&mut command)?;
     let half = Duration::from_secs(u64::from(seconds));
@@ -155,7 +185,8 @@ pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32
     read_bomb(&mut record, &fs::read_to_string(&out)?)?;
     // The others do not report how many responses they hold.
     let is_weir = contender.what == What::Caching(Cacher::Weir);
-    let answers = if is_weir { ask(&admin, "GET", "/v1/cache")?["answers"].as_u64().unwrap_or(0) } else { 0 };
+    let answers =
+        if is_weir { ask(&admin, "GET", "/v1/cache")?["answers"].as_u64().unwrap_or(0) } else { 0 };
     // As many requests come before the counted time as in it.
     let lru = |room| lru::hit_percent(zipf, room, (record.requests, record.requests));
     record.special.cached = Some(Cached {
@@ -177,5 +208,7 @@ fn fetched(origin: SocketAddr) -> io::Result<u64> {
     let text = get(origin, "/__stats")?;
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let stats: serde_json::Value = serde_json::from_str(body).map_err(io::Error::other)?;
-    stats["requests"].as_u64().ok_or_else(|| io::Error::other(format!("the origin's counters can't be read: {text}")))
+    stats["requests"]
+        .as_u64()
+        .ok_or_else(|| io::Error::other(format!("the origin's counters can't be read: {text}")))
 }

@@ -67,10 +67,24 @@ impl Clients {
     ) -> io::Result<Clients> {
         let out = stage.scratch("bomb.jsonl");
         let mut command = bound_command(stage.weir());
-        command.args(["bomb", "-t1", "--timeout", "10s", "--late", "10s", &format!("-c{connections}")]);
-        command.args([format!("-R{rate}"), format!("-d{seconds}s"), format!("--warm-up={}ms", WARM_UP.as_millis())]);
+        command.args([
+            "bomb",
+            "-t1",
+            "--timeout",
+            "10s",
+            "--late",
+            "10s",
+            &format!("-c{connections}"),
+        ]);
+        command.args([
+            format!("-R{rate}"),
+            format!("-d{seconds}s"),
+            format!("--warm-up={}ms", WARM_UP.as_millis()),
+        ]);
         // A target that begins with a slash is requested from the measured program.
-        let url = |word: &&str| if word.starts_with("/?") { format!("http://{to}{word}") } else { (*word).to_owned() };
+        let url = |word: &&str| {
+            if word.starts_with("/?") { format!("http://{to}{word}") } else { (*word).to_owned() }
+        };
         command.args(what.iter().map(url)).arg("--out").arg(&out);
         let bomb = Bound::start(&mut command)?;
         Ok(Clients { bomb, command, out, begin: Instant::now() + WARM_UP })
@@ -78,7 +92,10 @@ impl Clients {
 
     /// Waits until this much of the counted time is over.
     fn await_second(&self, seconds: f64) -> io::Result<()> {
-        pause((self.begin + Duration::from_secs_f64(seconds)).saturating_duration_since(Instant::now()))
+        pause(
+            (self.begin + Duration::from_secs_f64(seconds))
+                .saturating_duration_since(Instant::now()),
+        )
     }
 
     /// Waits for the clients to end. Their results go into the record, split at second `at`; the
@@ -89,7 +106,8 @@ impl Clients {
         let text = fs::read_to_string(&self.out)?;
         read_bomb(record, &text)?;
         let bombed = bomb::Record::read(&text).map_err(io::Error::other)?;
-        record.special.halves = Some(Halves { before: half(&bombed, (0, at)), after: half(&bombed, (at, at + most)) });
+        record.special.halves =
+            Some(Halves { before: half(&bombed, (0, at)), after: half(&bombed, (at, at + most)) });
         Ok(())
     }
 }
@@ -97,7 +115,10 @@ impl Clients {
 /// Returns the results from one second on and before another one.
 fn half(bombed: &bomb::Record, (from, to): (u32, u32)) -> Half {
     let mut sum = Slice::default();
-    bombed.slices().filter(|(second, _)| (from..to).contains(second)).for_each(|(_, slice)| sum.add(slice));
+    bombed
+        .slices()
+        .filter(|(second, _)| (from..to).contains(second))
+        .for_each(|(_, slice)| sum.add(slice));
     let times = sum.times().map(|times| &times.corrected).filter(|times| !times.is_empty());
     Half {
         rate: sum.counts.status_class(2) as f64 / f64::from(to.saturating_sub(from).max(1)),
@@ -111,7 +132,12 @@ fn half(bombed: &bomb::Record, (from, to): (u32, u32)) -> Half {
 ///
 /// # Errors
 /// Something can't be started, nothing is stored or purged, a generator fails, or the user interrupts.
-pub(super) fn purge(stage: &Stage, contender: Contender, purge: Purge, seconds: u32) -> io::Result<(Running, Record)> {
+pub(super) fn purge(
+    stage: &Stage,
+    contender: Contender,
+    purge: Purge,
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
     let admin = stage.scratch("cache-admin.sock");
     let wishes = Wishes { has_tags: true, ..Wishes::plain(purge.room_mib, Purge::CONNECTIONS) };
     let (fresh, _) = start_both(stage, contender, &[], (wishes, Some(&admin)))?;
@@ -120,7 +146,13 @@ pub(super) fn purge(stage: &Stage, contender: Contender, purge: Purge, seconds: 
     pause(OLD)?;
     let taken_bytes = fresh.taken_bytes();
     let missing = missing(to, objects)?;
-    let clients = Clients::start(stage, to, (Purge::CONNECTIONS, Purge::RATE), 2 * seconds, &["/?size=16&tag=2"])?;
+    let clients = Clients::start(
+        stage,
+        to,
+        (Purge::CONNECTIONS, Purge::RATE),
+        2 * seconds,
+        &["/?size=16&tag=2"],
+    )?;
     clients.await_second(0.0)?;
     let (before, end, lookers) =
         (Readings::take(stage, &fresh.running), AtomicBool::new(false), u64::from(Purge::LOOKERS));
@@ -216,11 +248,17 @@ fn purged(looks: &[Look], ordered: Instant, done: Instant) -> Purged {
 ///
 /// # Errors
 /// Something can't be started or killed, a generator fails, or the user interrupts.
-pub(super) fn stale(stage: &Stage, contender: Contender, stale: Stale, seconds: u32) -> io::Result<(Running, Record)> {
+pub(super) fn stale(
+    stage: &Stage,
+    contender: Contender,
+    stale: Stale,
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
     let mut servers = Servers::start(stage, 1)?;
     let plain = Wishes::plain(ROOM_MIB, Stale::CONNECTIONS);
     let wishes = Wishes { lifetime_s: stale.lifetime_s, serves_stale: true, ..plain };
-    let Fresh { running, .. } = Fresh::start(stage, contender, servers.addresses()[0], (wishes, None))?;
+    let Fresh { running, .. } =
+        Fresh::start(stage, contender, servers.addresses()[0], (wishes, None))?;
     let requests = stage.scratch("stale.requests");
     let line = |key: u32| format!("{{\"path\": \"/?size=4096&key={key}\"}}\n");
     fs::write(&requests, (0..stale.keys).map(line).collect::<String>())?;
@@ -236,7 +274,8 @@ pub(super) fn stale(stage: &Stage, contender: Contender, stale: Stale, seconds: 
     clients.finish(&mut record, (seconds, seconds))?;
     let count = |requests: std::collections::HashMap<String, u64>| requests.values().sum::<u64>();
     let fetches = count(servers.requests("GET")?) - count(earlier);
-    record.special.cached = Some(Cached { fetches, requests: record.requests, ..Cached::default() });
+    record.special.cached =
+        Some(Cached { fetches, requests: record.requests, ..Cached::default() });
     Ok((running, record))
 }
 
@@ -254,9 +293,11 @@ pub(super) fn slow(
     // The file of an earlier run.
     let _ = fs::remove_file(&log);
     let wishes = Wishes::plain(ROOM_MIB, SlowReaders::CONNECTIONS + slow.readers);
-    let (Fresh { running, .. }, _) = start_both(stage, contender, &["--log", &log.to_string_lossy()], (wishes, None))?;
+    let (Fresh { running, .. }, _) =
+        start_both(stage, contender, &["--log", &log.to_string_lossy()], (wishes, None))?;
     let (to, load) = (running.address(), (SlowReaders::CONNECTIONS, SlowReaders::RATE));
-    let clients = Clients::start(stage, to, load, 2 * seconds, &["/?size=16&private=1&key={serial}"])?;
+    let clients =
+        Clients::start(stage, to, load, 2 * seconds, &["/?size=16&private=1&key={serial}"])?;
     clients.await_second(0.0)?;
     let before = Readings::take(stage, &running);
     clients.await_second(f64::from(seconds))?;
@@ -275,11 +316,16 @@ pub(super) fn slow(
     let mut troubles = Summary::of(&bombed).total.counted().troubles();
     // They are slow to the end.
     let reading = troubles.remove("unfinished").unwrap_or(0);
-    record.errors.extend(troubles.into_iter().map(|(kind, count)| (format!("readers {kind}"), count)));
-    record.errors.extend(error_of("readers absent", u64::from(slow.readers).saturating_sub(reading)));
     record
         .errors
-        .extend(error_of("not_whole", u64::from(!whole.is_ok_and(|answer| answer.body == slow.body as usize))));
+        .extend(troubles.into_iter().map(|(kind, count)| (format!("readers {kind}"), count)));
+    record
+        .errors
+        .extend(error_of("readers absent", u64::from(slow.readers).saturating_sub(reading)));
+    record.errors.extend(error_of(
+        "not_whole",
+        u64::from(!whole.is_ok_and(|answer| answer.body == slow.body as usize)),
+    ));
     let fetches = logged(&log, "delay=")?;
     record.special.cached = Some(Cached {
         fetches,
@@ -292,7 +338,12 @@ pub(super) fn slow(
 }
 
 /// Starts clients that read slowly until they are ended, and their output.
-fn start_readers(stage: &Stage, to: SocketAddr, target: &str, readers: u32) -> io::Result<(Bound, PathBuf)> {
+fn start_readers(
+    stage: &Stage,
+    to: SocketAddr,
+    target: &str,
+    readers: u32,
+) -> io::Result<(Bound, PathBuf)> {
     let out = stage.scratch("readers.jsonl");
     let mut command = bound_command(stage.weir());
     command.args([
@@ -320,7 +371,8 @@ mod tests {
         let at = |us: u64| begin + Duration::from_micros(us);
         let look = |asked: u64, had: u64, is_old| Look { asked: at(asked), had: at(had), is_old };
         // The order is given at 100 and returns at 300.
-        let looks = [look(10, 50, true), look(60, 150, true), look(160, 340, true), look(310, 350, false)];
+        let looks =
+            [look(10, 50, true), look(60, 150, true), look(160, 340, true), look(310, 350, false)];
         let told = purged(&looks, at(100), at(300));
         assert_eq!((told.order_us, told.gone_us, told.old_after, told.looks), (200, 240, 0, 3));
         let late = purged(&[look(310, 400, true)], at(100), at(300));
@@ -330,7 +382,9 @@ mod tests {
 
     #[test]
     fn keys_are_spelled_as_the_generator_does() {
-        let request = bomb::Request::new("h", "/?size=16&tag=1&key={serial}", 1, &bomb::Spelling::default()).unwrap();
+        let request =
+            bomb::Request::new("h", "/?size=16&tag=1&key={serial}", 1, &bomb::Spelling::default())
+                .unwrap();
         let bytes = bomb::with_serial(&request.bytes, request.serial_at.unwrap(), 0, 42);
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         assert!(text.starts_with(&format!("GET {} HTTP/1.1\r\n", tagged(42))), "{text}");

@@ -67,7 +67,8 @@ impl Asker {
     /// # Errors
     /// The connection ends or is silent for too long, or the response has no length.
     pub(super) fn ask(&mut self, method: &str, target: &str, fields: &str) -> io::Result<Answer> {
-        let request = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", self.address);
+        let request =
+            format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", self.address);
         self.stream.write_all(request.as_bytes())?;
         let mut bytes = Vec::new();
         let head_bytes = loop {
@@ -75,7 +76,10 @@ impl Asker {
                 break at + 4;
             }
             if bytes.len() > HEAD_BYTES_MAX {
-                return Err(io::Error::new(ErrorKind::InvalidData, "a response has a head without an end"));
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "a response has a head without an end",
+                ));
             }
             self.read_more(&mut bytes)?;
         };
@@ -89,7 +93,10 @@ impl Asker {
     fn read_more(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut piece = [0; 64 << 10];
         match self.stream.read(&mut piece)? {
-            0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "a connection ended within a response")),
+            0 => Err(io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "a connection ended within a response",
+            )),
             length => {
                 bytes.extend_from_slice(&piece[..length]);
                 Ok(())
@@ -100,11 +107,20 @@ impl Asker {
 
 /// Reads status, Age and Content-Length.
 fn of_head(head: &str) -> io::Result<Answer> {
-    let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, format!("a response has no {what}: {head}"));
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(|| wrong("status"))?;
+    let wrong = |what: &str| {
+        io::Error::new(ErrorKind::InvalidData, format!("a response has no {what}: {head}"))
+    };
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .ok_or_else(|| wrong("status"))?;
     let field = |name: &str| {
         let lines = head.lines().filter_map(|line| line.split_once(':'));
-        let line = lines.filter(|(its, _)| its.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next();
+        let line = lines
+            .filter(|(its, _)| its.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim())
+            .next();
         line.and_then(|value| value.parse::<u64>().ok())
     };
     let body = field("content-length").ok_or_else(|| wrong("length"))?;
@@ -147,7 +163,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_old_by_its_age() {
-        let head = |fields: &str| of_head(&format!("HTTP/1.1 200 OK\r\nContent-Length: 16\r\n{fields}\r\n"));
+        let head = |fields: &str| {
+            of_head(&format!("HTTP/1.1 200 OK\r\nContent-Length: 16\r\n{fields}\r\n"))
+        };
         assert_eq!(head("age: 3\r\n").unwrap(), Answer { status: 200, age_s: Some(3), body: 16 });
         assert!(head("Age: 3\r\n").unwrap().is_old() && !head("Age: 0\r\n").unwrap().is_old());
         assert!(!head("").unwrap().is_old());
@@ -159,7 +177,8 @@ mod tests {
     fn no_key_is_looked_at_twice() {
         let (lookers, keys) = (2, 1000);
         let share = keys / lookers;
-        let of = |number: u64| (0..share).map(move |nth| nth * STRIDE % share * lookers + number + 1);
+        let of =
+            |number: u64| (0..share).map(move |nth| nth * STRIDE % share * lookers + number + 1);
         let all: BTreeSet<u64> = of(0).chain(of(1)).collect();
         assert_eq!(all, (1..=keys).collect());
     }
@@ -187,7 +206,10 @@ mod tests {
             seen
         });
         let mut asker = Asker::connect(address).unwrap();
-        assert_eq!(asker.ask("GET", "/a", "").unwrap(), Answer { status: 200, age_s: Some(2), body: 3 });
+        assert_eq!(
+            asker.ask("GET", "/a", "").unwrap(),
+            Answer { status: 200, age_s: Some(2), body: 3 }
+        );
         assert_eq!(asker.ask("BAN", "/", "X-Tag: t1\r\n").unwrap().status, 404);
         let seen = server.join().unwrap();
         assert_eq!(seen[1], format!("BAN / HTTP/1.1\r\nHost: {address}\r\nX-Tag: t1\r\n\r\n"));

@@ -27,13 +27,18 @@ const PATIENCE: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// Something can't be started, a generator fails, or the user interrupts.
-pub(super) fn restart(stage: &Stage, contender: Contender, restart: Restart) -> io::Result<(Running, Record)> {
+pub(super) fn restart(
+    stage: &Stage,
+    contender: Contender,
+    restart: Restart,
+) -> io::Result<(Running, Record)> {
     let log = stage.scratch("restart.requests");
     // The file of an earlier run.
     let _ = fs::remove_file(&log);
     let (origin_at, listen) = (free_address()?, free_address()?);
     let more = ["--log", &log.to_string_lossy()];
-    let mut origin = start_origin(stage.weir(), origin_at, stage.cores(), &more, &stage.scratch("cached.log"))?;
+    let mut origin =
+        start_origin(stage.weir(), origin_at, stage.cores(), &more, &stage.scratch("cached.log"))?;
     origin.await_listening(origin_at)?;
     let wishes = Wishes::plain(ROOM_MIB, Restart::CONNECTIONS);
     let first = Fresh::start_at(stage, contender, (listen, origin_at), (wishes, None))?;
@@ -50,7 +55,8 @@ pub(super) fn restart(stage: &Stage, contender: Contender, restart: Restart) -> 
     record.special.generator = generator;
     read_bomb(&mut record, &out)?;
     let fetches = logged(&log, "key=")?.saturating_sub(stored);
-    record.special.cached = Some(Cached { fetches, requests: record.requests, down_us, ..Cached::default() });
+    record.special.cached =
+        Some(Cached { fetches, requests: record.requests, down_us, ..Cached::default() });
     Ok((running, record))
 }
 
@@ -59,7 +65,16 @@ fn ask_for_all(stage: &Stage, running: &Running, restart: Restart) -> io::Result
     let out = stage.scratch("bomb.jsonl");
     let mut command = bound_command(stage.weir());
     let url = format!("http://{}/?size={}&key={{serial}}", running.address(), restart.body);
-    command.args(["bomb", &url, "-t1", "--timeout", "10s", "--late", "10s", &format!("-n{}", restart.objects)]);
+    command.args([
+        "bomb",
+        &url,
+        "-t1",
+        "--timeout",
+        "10s",
+        "--late",
+        "10s",
+        &format!("-n{}", restart.objects),
+    ]);
     command.arg(format!("-c{}", Restart::CONNECTIONS)).arg("--out").arg(&out);
     let mut bomb = Bound::start(&mut command)?;
     bomb.wait(PATIENCE)?;

@@ -61,7 +61,14 @@ pub(super) struct Wishes {
 impl Wishes {
     /// For hits.
     pub(super) const fn plain(room_mib: u32, clients: u32) -> Wishes {
-        Wishes { room_mib, clients, lifetime_s: 3600, serves_stale: false, has_tags: false, is_private: false }
+        Wishes {
+            room_mib,
+            clients,
+            lifetime_s: 3600,
+            serves_stale: false,
+            has_tags: false,
+            is_private: false,
+        }
     }
 }
 
@@ -76,7 +83,9 @@ pub(super) fn text(
     wishes: Wishes,
 ) -> io::Result<String> {
     Ok(match cacher {
-        Cacher::Nginx => nginx((directory, &fresh_directory()?), listen, to, (cores as u64, descriptors), wishes),
+        Cacher::Nginx => {
+            nginx((directory, &fresh_directory()?), listen, to, (cores as u64, descriptors), wishes)
+        }
         Cacher::Varnish => varnish(to[0], wishes),
         Cacher::Weir => weir(listen, to[0], cores, wishes),
     })
@@ -104,13 +113,22 @@ fn bytes_below(directory: &Path) -> u64 {
 ///
 /// # Errors
 /// There is no directory where it could work.
-pub(super) fn varnish_words(listen: SocketAddr, (file, text): (&Path, &str), cores: usize) -> io::Result<Vec<String>> {
-    let told = |what: &str, usual| text.lines().find_map(|line| line.strip_prefix(what)).unwrap_or(usual);
+pub(super) fn varnish_words(
+    listen: SocketAddr,
+    (file, text): (&Path, &str),
+    cores: usize,
+) -> io::Result<Vec<String>> {
+    let told =
+        |what: &str, usual| text.lines().find_map(|line| line.strip_prefix(what)).unwrap_or(usual);
     let (room, linger) = (told(ROOM, "256"), told(LINGER, "0.05"));
     let (least, most) = VARNISH_THREADS;
     let directory = fresh_directory()?;
     let mut words: Vec<String> = ["-F", "-j", "none", "-n"].map(str::to_owned).into();
-    words.extend([directory.to_string_lossy().into_owned(), "-f".to_owned(), file.to_string_lossy().into_owned()]);
+    words.extend([
+        directory.to_string_lossy().into_owned(),
+        "-f".to_owned(),
+        file.to_string_lossy().into_owned(),
+    ]);
     words.extend(["-a".to_owned(), listen.to_string(), "-s".to_owned(), format!("malloc,{room}M")]);
     let parameters = [
         format!("thread_pools={cores}"),
@@ -177,9 +195,13 @@ fn nginx(
 }
 
 /// Returns Varnish's file; it requests from one address.
-fn varnish(to: SocketAddr, Wishes { room_mib, lifetime_s, serves_stale, has_tags, .. }: Wishes) -> String {
+fn varnish(
+    to: SocketAddr,
+    Wishes { room_mib, lifetime_s, serves_stale, has_tags, .. }: Wishes,
+) -> String {
     let (host, port) = (to.ip(), to.port());
-    let (ban, grace) = (if has_tags { VARNISH_BAN } else { "" }, if serves_stale { "1h" } else { "0s" });
+    let (ban, grace) =
+        (if has_tags { VARNISH_BAN } else { "" }, if serves_stale { "1h" } else { "0s" });
     format!(
         "vcl 4.1;
 {ROOM}{room_mib}
@@ -215,7 +237,8 @@ fn weir(listen: SocketAddr, to: impl Display, cores: usize, wishes: Wishes) -> S
     let connections = if wishes.is_private { clients * cores as u32 } else { WEIR.connections };
     let settings = WeirSettings { connections, ..WEIR.for_clients(clients) };
     let route = format!("    proxy \"app\"\n    cache {{\n{cache}    }}\n}}\n");
-    let text = settings::weir(listen, to, cores, settings).replace("    proxy \"app\"\n}\n", &route);
+    let text =
+        settings::weir(listen, to, cores, settings).replace("    proxy \"app\"\n}\n", &route);
     format!("cache {{\n    size \"{room_mib}MiB\"\n    object-limit \"1MiB\"\n}}\n{text}")
 }
 
@@ -236,19 +259,37 @@ mod tests {
             (2, 20_000),
             Wishes::plain(16, 1000),
         );
-        for line in ["proxy_cache_path /dev/shm/c levels", "max_size=16m", "proxy_cache c;", "server 127.0.0.1:3333"] {
+        for line in [
+            "proxy_cache_path /dev/shm/c levels",
+            "max_size=16m",
+            "proxy_cache c;",
+            "server 127.0.0.1:3333",
+        ] {
             assert!(nginx.contains(line), "{line}: {nginx}");
         }
-        assert!(!nginx.contains("max_temp_file_size") && nginx.matches("proxy_pass").count() == 1, "{nginx}");
+        assert!(
+            !nginx.contains("max_temp_file_size") && nginx.matches("proxy_pass").count() == 1,
+            "{nginx}"
+        );
         let varnish = varnish(at(3333), Wishes::plain(16, 1000));
         assert!(varnish.contains(".port = \"3333\""), "{varnish}");
-        let words = varnish_words(at(1111), (Path::new("/d/varnish.conf"), &varnish), 2).unwrap().join(" ");
+        let words =
+            varnish_words(at(1111), (Path::new("/d/varnish.conf"), &varnish), 2).unwrap().join(" ");
         clean();
         assert!(words.contains("-p timeout_linger=0.05"), "{words}");
-        assert!(words.contains("-a 127.0.0.1:1111 -s malloc,16M") && words.contains("-f /d/varnish.conf"), "{words}");
+        assert!(
+            words.contains("-a 127.0.0.1:1111 -s malloc,16M")
+                && words.contains("-f /d/varnish.conf"),
+            "{words}"
+        );
         let weir = weir(at(1111), at(3333), 2, Wishes::plain(16, 1000));
-        assert!(weir.starts_with("cache {\n    size \"16MiB\"") && weir.contains("ttl \"3600s\""), "{weir}");
-        for (text, absent) in [(&nginx, "use_stale"), (&varnish, "BAN"), (&weir, "stale"), (&weir, "tags")] {
+        assert!(
+            weir.starts_with("cache {\n    size \"16MiB\"") && weir.contains("ttl \"3600s\""),
+            "{weir}"
+        );
+        for (text, absent) in
+            [(&nginx, "use_stale"), (&varnish, "BAN"), (&weir, "stale"), (&weir, "tags")]
+        {
             assert!(!text.contains(absent), "{absent}: {text}");
         }
     }
@@ -259,11 +300,16 @@ mod tests {
         let load = Closed { connections: 64, body: 16, kind: RequestKind::Minimal };
         let of = |name: &str| candidates(contender(name).unwrap(), load)[1];
         let wishes = Wishes::plain(16, 64);
-        let nginx = nginx((Path::new("/d"), Path::new("/dev/shm/c")), at(1), &[at(2)], (2, 20_000), wishes);
+        let nginx =
+            nginx((Path::new("/d"), Path::new("/dev/shm/c")), at(1), &[at(2)], (2, 20_000), wishes);
         let tuned_nginx = settings::tuned(nginx.clone(), of("nginx-cache"));
-        assert!(nginx.contains("    sendfile on;\n") && tuned_nginx.contains("    sendfile off;\n"), "{tuned_nginx}");
+        assert!(
+            nginx.contains("    sendfile on;\n") && tuned_nginx.contains("    sendfile off;\n"),
+            "{tuned_nginx}"
+        );
         let varnish = settings::tuned(varnish(at(2), wishes), of("varnish"));
-        let words = varnish_words(at(1), (Path::new("/d/varnish.conf"), &varnish), 2).unwrap().join(" ");
+        let words =
+            varnish_words(at(1), (Path::new("/d/varnish.conf"), &varnish), 2).unwrap().join(" ");
         clean();
         assert!(words.contains("-p timeout_linger=0"), "{words}");
         assert!(!words.contains("-p timeout_linger=0.05"), "{words}");
@@ -276,10 +322,20 @@ mod tests {
         let stale = Wishes { serves_stale: true, lifetime_s: 1, ..plain };
         let place = (Path::new("/d"), Path::new("/dev/shm/c"));
         let nginx = nginx(place, at(1111), &[at(3333)], (2, 20_000), stale);
-        assert!(nginx.contains("proxy_cache_use_stale error timeout updating") && nginx.contains("200 1s;"), "{nginx}");
+        assert!(
+            nginx.contains("proxy_cache_use_stale error timeout updating")
+                && nginx.contains("200 1s;"),
+            "{nginx}"
+        );
         let text = varnish(at(3333), stale);
-        assert!(text.contains("set beresp.ttl = 1s;") && text.contains("set beresp.grace = 1h;"), "{text}");
-        assert!(varnish(at(3333), Wishes { has_tags: true, ..plain }).contains("ban(\"obj.http.Surrogate-Key == \""));
+        assert!(
+            text.contains("set beresp.ttl = 1s;") && text.contains("set beresp.grace = 1h;"),
+            "{text}"
+        );
+        assert!(
+            varnish(at(3333), Wishes { has_tags: true, ..plain })
+                .contains("ban(\"obj.http.Surrogate-Key == \"")
+        );
         let wishes = Wishes { has_tags: true, is_private: true, ..stale };
         let config = weir_config::parse(&weir(at(1111), at(3333), 2, wishes), "cache.kdl").unwrap();
         assert!(config.plan.cache.is_some());

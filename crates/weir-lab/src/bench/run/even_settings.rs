@@ -38,12 +38,18 @@ pub(super) fn text(
         _ => return Err(io::Error::other(format!("cannot set {} like this", contender.name))),
     };
     let text = match rival.program {
-        Program::Nginx => {
-            settings::nginx_proxy(stage.directory(), listen, &[to], (workers as u64, stage.descriptors()))
-        }
+        Program::Nginx => settings::nginx_proxy(
+            stage.directory(),
+            listen,
+            &[to],
+            (workers as u64, stage.descriptors()),
+        ),
         _ => {
             let shape = Shape { processes: 1, threads: workers };
-            settings::tuned(settings::haproxy(listen, &[to], shape, stage.descriptors()), HAPROXY_KEEPS)
+            settings::tuned(
+                settings::haproxy(listen, &[to], shape, stage.descriptors()),
+                HAPROXY_KEEPS,
+            )
         }
     };
     let text = rival_text(&text, rival, workers == stage.cores(), admin);
@@ -66,7 +72,8 @@ fn rival_text(tuned: &str, rival: Rival, is_one_a_core: bool, admin: Option<&Pat
     let is_pinned = rival.is_pinned && (is_one_a_core || !is_haproxy);
     let mut text = String::new();
     for line in tuned.lines() {
-        let is_affinity = line.starts_with("worker_cpu_affinity") || line.trim_start().starts_with("cpu-map");
+        let is_affinity =
+            line.starts_with("worker_cpu_affinity") || line.trim_start().starts_with("cpu-map");
         // Where all accept from one socket, a worker that takes many at a time takes them from the
         // others: that is the default of both programs.
         let is_greed = rival.is_shared && line.trim_start().starts_with("tune.maxaccept");
@@ -102,10 +109,14 @@ mod tests {
         assert_eq!(rival_text(&tuned, TUNED, false, None), tuned);
         let shared = rival_text(&tuned, Rival { is_shared: true, ..TUNED }, false, None);
         assert!(
-            shared.contains("listen 127.0.0.1:1 backlog=65535;") && shared.contains("multi_accept off;"),
+            shared.contains("listen 127.0.0.1:1 backlog=65535;")
+                && shared.contains("multi_accept off;"),
             "{shared}"
         );
-        assert!(shared.contains("worker_cpu_affinity auto;") && shared.contains("worker_processes 8;"), "{shared}");
+        assert!(
+            shared.contains("worker_cpu_affinity auto;") && shared.contains("worker_processes 8;"),
+            "{shared}"
+        );
         let unpinned = rival_text(&tuned, Rival { is_pinned: false, ..TUNED }, false, None);
         assert!(!unpinned.contains("affinity") && unpinned.contains("reuseport"), "{unpinned}");
     }
@@ -114,7 +125,10 @@ mod tests {
     fn haproxy_has_requests_wait_beyond_what_its_server_may_have() {
         let shape = Shape { processes: 1, threads: 2 };
         let text = capped(&settings::haproxy(address(1), &[address(2)], shape, 20_000), 32);
-        assert!(text.contains("    server s0 127.0.0.1:2 pool-purge-delay 1h maxconn 32\n"), "{text}");
+        assert!(
+            text.contains("    server s0 127.0.0.1:2 pool-purge-delay 1h maxconn 32\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -125,15 +139,24 @@ mod tests {
         let admin = Path::new("/d/haproxy.sock");
         let own = rival_text(&tuned, rival, true, Some(admin));
         assert!(
-            own.starts_with("global\n    stats socket /d/haproxy.sock mode 600 level admin\n    nbthread 8\n"),
+            own.starts_with(
+                "global\n    stats socket /d/haproxy.sock mode 600 level admin\n    nbthread 8\n"
+            ),
             "{own}"
         );
-        assert!(own.contains("cpu-map") && own.contains("shards by-thread") && own.contains("tune.maxaccept"), "{own}");
+        assert!(
+            own.contains("cpu-map")
+                && own.contains("shards by-thread")
+                && own.contains("tune.maxaccept"),
+            "{own}"
+        );
         let more = rival_text(&tuned, rival, false, Some(admin));
         assert!(!more.contains("cpu-map") && more.contains("nbthread 8"), "{more}");
         let shared = rival_text(&tuned, Rival { is_shared: true, ..rival }, true, None);
         assert!(
-            !shared.contains("shards") && !shared.contains("maxaccept 500") && !shared.contains("stats"),
+            !shared.contains("shards")
+                && !shared.contains("maxaccept 500")
+                && !shared.contains("stats"),
             "{shared}"
         );
     }

@@ -28,12 +28,26 @@ const WARM_UP: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Something can't be started or signalled, the generator fails, or the user interrupts.
-pub(super) fn run(stage: &Stage, contender: Contender, fault: Fault, seconds: u32) -> io::Result<(Running, Record)> {
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    fault: Fault,
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
     let mut servers = Servers::start(stage, SERVERS)?;
     let running = start_proxy(stage, contender, &servers)?;
     let out = stage.scratch("failover.jsonl");
     let mut command = bound_command(stage.weir());
-    command.args(["bomb", &format!("http://{}/", running.address()), "-t1", "--timeout", "10s", "--out"]).arg(&out);
+    command
+        .args([
+            "bomb",
+            &format!("http://{}/", running.address()),
+            "-t1",
+            "--timeout",
+            "10s",
+            "--out",
+        ])
+        .arg(&out);
     command.args([format!("-d{seconds}s"), format!("--warm-up={}ms", WARM_UP.as_millis())]);
     command.arg("--class").arg(format!("reads: rate={}, connections={}", READS.0, READS.1));
     let (rate, connections) = WRITES;
@@ -45,7 +59,9 @@ pub(super) fn run(stage: &Stage, contender: Contender, fault: Fault, seconds: u3
     let (machine, pids) = (Machine::now(), running.pids());
     let cpu_us = process::cpu_us(&pids);
     let events = play(&mut servers, fault, begin, f64::from(seconds))?;
-    pause((begin + Duration::from_secs(u64::from(seconds))).saturating_duration_since(Instant::now()))?;
+    pause(
+        (begin + Duration::from_secs(u64::from(seconds))).saturating_duration_since(Instant::now()),
+    )?;
     let (idle, stolen) = Machine::now().shares_since(machine);
     let mut record = Record {
         wall_us: begin.elapsed().as_micros() as f64,
@@ -73,10 +89,18 @@ fn start_proxy(stage: &Stage, contender: Contender, servers: &Servers) -> io::Re
 }
 
 /// Plays the fault by the clock.
-fn play(servers: &mut Servers, fault: Fault, begin: Instant, seconds: f64) -> io::Result<Vec<Event>> {
+fn play(
+    servers: &mut Servers,
+    fault: Fault,
+    begin: Instant,
+    seconds: f64,
+) -> io::Result<Vec<Event>> {
     let mut events = Vec::new();
     for (share, nth, deed) in fault.script() {
-        pause((begin + Duration::from_secs_f64(share * seconds)).saturating_duration_since(Instant::now()))?;
+        pause(
+            (begin + Duration::from_secs_f64(share * seconds))
+                .saturating_duration_since(Instant::now()),
+        )?;
         let at_s = begin.elapsed().as_secs_f64();
         let process = servers.act(nth, deed)?;
         events.push(Event { at_s, server: nth + 1, what: deed.word(), process });
@@ -84,15 +108,24 @@ fn play(servers: &mut Servers, fault: Fault, begin: Instant, seconds: f64) -> io
     Ok(events)
 }
 
-fn fill(record: &mut Record, bombed: &bomb::Record, events: Vec<Event>, servers: &Servers) -> io::Result<()> {
+fn fill(
+    record: &mut Record,
+    bombed: &bomb::Record,
+    events: Vec<Event>,
+    servers: &Servers,
+) -> io::Result<()> {
     let summary = Summary::of(bombed);
-    let class =
-        |name: &str| summary.class(name).ok_or_else(|| io::Error::other(format!("no class {name} in the results")));
+    let class = |name: &str| {
+        summary
+            .class(name)
+            .ok_or_else(|| io::Error::other(format!("no class {name} in the results")))
+    };
     let (reads, writes) = (class("reads")?, class("writes")?);
     let posts = servers.requests("POST")?;
     let timeline = timeline(bombed);
     let fault_s = events.first().map_or(0.0, |event| event.at_s);
-    let last = reads.last_failure_seconds.into_iter().chain(writes.last_failure_seconds).reduce(f64::max);
+    let last =
+        reads.last_failure_seconds.into_iter().chain(writes.last_failure_seconds).reduce(f64::max);
     let failover = Failover {
         writes_twice: posts.values().map(|count| count - 1).sum(),
         writes_reached: posts.len() as u64,

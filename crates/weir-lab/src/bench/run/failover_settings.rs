@@ -10,7 +10,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// nginx: both workers leave a server that failed three times in a second out for a second.
-pub(super) fn nginx(directory: &Path, listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
+pub(super) fn nginx(
+    directory: &Path,
+    listen: SocketAddr,
+    to: &[SocketAddr],
+    cores: usize,
+) -> String {
     let servers = lines(to, |_, to| format!("        server {to} max_fails=3 fail_timeout=1s;"));
     let directory = directory.display();
     format!(

@@ -50,7 +50,10 @@ impl Flood {
         // Real floods come from elsewhere: here, their client side only takes what other processes
         // leave of the cores.
         let mut command = bound_command(Path::new("nice"));
-        command.args(["-n", "19"]).arg(stage.weir()).args(["bomb", &url, "--json", "-d", FLOOD_MAX, "--class"]);
+        command
+            .args(["-n", "19"])
+            .arg(stage.weir())
+            .args(["bomb", &url, "--json", "-d", FLOOD_MAX, "--class"]);
         command.arg(format!("flood: behave=connect-flood, connections={connections}"));
         command.args(running.tls_words());
         let flood = Flood(Bound::start(&mut command)?);
@@ -68,8 +71,10 @@ impl Flood {
             serde_json::from_str(&self.0.finish()?.join("\n")).map_err(io::Error::other)?;
         let (seconds, made) = (&summary["seconds"], &summary["total"]["handshakes"]["full"]);
         let made = made.as_u64().unwrap_or(0) as f64 / seconds.as_f64().unwrap_or(0.0).max(1e-6);
-        record.special.handshakes =
-            Some(Handshakes { flood_per_second: Some(made), ..record.special.handshakes.unwrap_or_default() });
+        record.special.handshakes = Some(Handshakes {
+            flood_per_second: Some(made),
+            ..record.special.handshakes.unwrap_or_default()
+        });
         if made == 0.0 {
             record.errors.insert("no_flood".to_owned(), 1);
         }

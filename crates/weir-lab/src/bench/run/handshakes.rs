@@ -24,7 +24,11 @@ use crate::bench::record::outcome::Record;
 ///
 /// # Errors
 /// Something can't be started, a generator fails, or the user interrupts.
-pub(super) fn run(stage: &Stage, contender: Contender, times: Times) -> io::Result<(Running, Record)> {
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    times: Times,
+) -> io::Result<(Running, Record)> {
     let (plain, sealed) = (free_address()?, free_address()?);
     let text = proxy_text(stage, contender.what, plain, &stage.origin_address().to_string());
     let text = with_sealed(contender.what, &text, (plain, sealed), &stage.certificate(ECDSA.key)?)?;
@@ -51,8 +55,12 @@ fn with_sealed(
         let begins = ["listen ", "bind "].iter().any(|word| line.trim_start().starts_with(word));
         begins && line.contains(&plain.to_string())
     };
-    let line = text.lines().find(is_listener).ok_or_else(|| io::Error::other(format!("{what:?} has no listener")))?;
-    let other = tls::sealed(what, &(line.replace(&plain.to_string(), &sealed.to_string()) + "\n"), files)?;
+    let line = text
+        .lines()
+        .find(is_listener)
+        .ok_or_else(|| io::Error::other(format!("{what:?} has no listener")))?;
+    let other =
+        tls::sealed(what, &(line.replace(&plain.to_string(), &sealed.to_string()) + "\n"), files)?;
     Ok(text.replacen(line, &format!("{line}\n{other}"), 1))
 }
 
@@ -73,7 +81,11 @@ mod tests {
     fn both_listeners_are_there() {
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let (plain, sealed, to) = (at(1111), at(2222), at(3333));
-        let files = tls::Files { certificate: "/d/c.pem".into(), key: "/d/k.pem".into(), both: "/d/b.pem".into() };
+        let files = tls::Files {
+            certificate: "/d/c.pem".into(),
+            key: "/d/k.pem".into(),
+            both: "/d/b.pem".into(),
+        };
         let shape = Shape { processes: 1, threads: 2 };
         let all = [
             (What::Nginx, nginx_proxy(Path::new("/d"), plain, &[to], (2, 20_000))),
@@ -82,15 +94,21 @@ mod tests {
         ];
         for (what, text) in all {
             let text = with_sealed(what, &text, (plain, sealed), &files).unwrap();
-            let line = |port: &str| text.lines().find(|line| line.contains(port)).unwrap().to_owned();
+            let line =
+                |port: &str| text.lines().find(|line| line.contains(port)).unwrap().to_owned();
             assert!(!line("1111").contains("ssl"), "{text}");
             assert!(line("2222").contains("ssl") || what == What::Weir(WEIR), "{text}");
             assert_eq!(text.matches("3333").count(), 1, "{text}");
         }
-        let text = with_sealed(What::Weir(WEIR), &weir(plain, to, 2, WEIR), (plain, sealed), &files).unwrap();
+        let text =
+            with_sealed(What::Weir(WEIR), &weir(plain, to, 2, WEIR), (plain, sealed), &files)
+                .unwrap();
         let config = weir_config::parse(&text, "handshakes.kdl").unwrap();
         let sealed = config.plan.listeners.iter().filter(|listener| listener.tls.is_some()).count();
         assert_eq!((config.plan.listeners.len(), sealed), (2, 1));
-        assert!(low_latency(&haproxy(plain, &[to], shape, 20_000)).contains("\n    tune.sched.low-latency on\n"));
+        assert!(
+            low_latency(&haproxy(plain, &[to], shape, 20_000))
+                .contains("\n    tune.sched.low-latency on\n")
+        );
     }
 }

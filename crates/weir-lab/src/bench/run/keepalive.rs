@@ -104,7 +104,9 @@ pub(super) fn run(
     let running = start_proxy(stage, contender, address)?;
     let load = match probing.busy {
         Busy::No => None,
-        Busy::Through if running.address() != address => Some(Burning::start(stage, running.address())?),
+        Busy::Through if running.address() != address => {
+            Some(Burning::start(stage, running.address())?)
+        }
         Busy::Through | Busy::Beside => Some(Burning::start_evenly(stage, address)?),
         Busy::Blocked(_) => None,
     };
@@ -113,8 +115,11 @@ pub(super) fn run(
     let told = probe(stage, &at(&running), probing, u64::from(seconds))?;
     let mut record = begin.record(&running);
     let wall_us = record.wall_us;
-    let mut busy: Vec<f64> =
-        workers_us(&server).iter().zip(&busy_us).map(|(after, before)| (after - before) as f64 / wall_us).collect();
+    let mut busy: Vec<f64> = workers_us(&server)
+        .iter()
+        .zip(&busy_us)
+        .map(|(after, before)| (after - before) as f64 / wall_us)
+        .collect();
     busy.sort_by(f64::total_cmp);
     record.origin_us = busy.iter().sum::<f64>() * wall_us;
     let load = load.map_or(Ok((0, 0)), Burning::end)?;
@@ -157,7 +162,11 @@ struct Begin {
 
 impl Begin {
     fn now(running: &Running) -> Begin {
-        Begin { machine: Machine::now(), at: Instant::now(), cpu_us: process::cpu_us(&running.pids()) }
+        Begin {
+            machine: Machine::now(),
+            at: Instant::now(),
+            cpu_us: process::cpu_us(&running.pids()),
+        }
     }
 
     /// Returns what machine and proxy did since then.
@@ -250,9 +259,12 @@ impl Burning {
         let mut sums = (0, 0);
         for bomb in &mut self.bombs {
             let text = bomb.finish()?.join("\n");
-            let summary: serde_json::Value = serde_json::from_str(&text).map_err(io::Error::other)?;
+            let summary: serde_json::Value =
+                serde_json::from_str(&text).map_err(io::Error::other)?;
             let kinds = summary["total"]["requests"].as_object().into_iter().flatten();
-            for (kind, count) in kinds.map(|(kind, count)| (kind.as_str(), count.as_u64().unwrap_or(0))) {
+            for (kind, count) in
+                kinds.map(|(kind, count)| (kind.as_str(), count.as_u64().unwrap_or(0)))
+            {
                 match kind {
                     "answered" => sums.0 += count,
                     // Requests in progress when it ended count as neither.
@@ -265,10 +277,27 @@ impl Burning {
     }
 }
 
-fn bomb(stage: &Stage, to: SocketAddr, (connections, rate): (u32, u32), seed: u32) -> io::Result<Bound> {
+fn bomb(
+    stage: &Stage,
+    to: SocketAddr,
+    (connections, rate): (u32, u32),
+    seed: u32,
+) -> io::Result<Bound> {
     let mut command = bound_command(stage.weir());
-    command.args(["bomb", &format!("http://{to}/?burn={BURN_MS}"), "-t1", "--arrivals", "poisson", "--json"]);
-    command.args([format!("-c{connections}"), format!("-R{rate}"), format!("--seed={seed}"), format!("-d{LOAD_MAX}")]);
+    command.args([
+        "bomb",
+        &format!("http://{to}/?burn={BURN_MS}"),
+        "-t1",
+        "--arrivals",
+        "poisson",
+        "--json",
+    ]);
+    command.args([
+        format!("-c{connections}"),
+        format!("-R{rate}"),
+        format!("--seed={seed}"),
+        format!("-d{LOAD_MAX}"),
+    ]);
     Bound::start(&mut command)
 }
 
@@ -293,7 +322,8 @@ fn connected(stage: &Stage, to: SocketAddr, half: (u32, u32), seed: u32) -> io::
 /// Connections that the server has accepted.
 fn connects(to: SocketAddr) -> io::Result<u64> {
     let text = get(to, "/__stats")?;
-    let digits = text.split("\"connects\":").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+    let digits =
+        text.split("\"connects\":").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
     digits.ok_or_else(|| io::Error::other(format!("the server's counters can't be read: {text}")))
 }
 
@@ -314,10 +344,18 @@ fn freed(stream: &mut TcpStream) -> io::Result<()> {
 fn probe(stage: &Stage, at: &[String], probing: Probing, seconds: u64) -> io::Result<Told> {
     let count = seconds * PROBES_A_SECOND;
     let out = stage.scratch("probe.json");
-    let close_every = probing.close_every.map_or_else(|| "never".to_owned(), |every| every.to_string());
+    let close_every =
+        probing.close_every.map_or_else(|| "never".to_owned(), |every| every.to_string());
     let mut command = bound_command(stage.weir());
     command.arg("probe").args(at).args(["--json", "--pause", "5ms"]);
-    command.args(["--threshold", THRESHOLD, "--close-every", &close_every, "--count", &count.to_string()]);
+    command.args([
+        "--threshold",
+        THRESHOLD,
+        "--close-every",
+        &close_every,
+        "--count",
+        &count.to_string(),
+    ]);
     let mut child = Bound::writing(&mut command, &out)?;
     // Where responses are this slow, fewer of them are enough.
     if child.wait(Duration::from_secs(SECONDS_MAX * seconds))?.is_none() {
@@ -326,6 +364,9 @@ fn probe(stage: &Stage, at: &[String], probing: Probing, seconds: u64) -> io::Re
     }
     let text = fs::read_to_string(&out)?;
     // Failed requests are part of the result, and its exit code is 1 then.
-    let last = text.lines().last().ok_or_else(|| io::Error::other(format!("the probe failed: {}", child.said())))?;
+    let last = text
+        .lines()
+        .last()
+        .ok_or_else(|| io::Error::other(format!("the probe failed: {}", child.said())))?;
     serde_json::from_str(last).map_err(io::Error::other)
 }

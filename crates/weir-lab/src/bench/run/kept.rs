@@ -45,7 +45,13 @@ impl Kept {
     ///
     /// # Errors
     /// A file can't be copied.
-    pub(super) fn run(&self, from: &Path, cell: &Cell, contender: Contender, round: u32) -> io::Result<()> {
+    pub(super) fn run(
+        &self,
+        from: &Path,
+        cell: &Cell,
+        contender: Contender,
+        round: u32,
+    ) -> io::Result<()> {
         let Some(folder) = &self.0 else { return Ok(()) };
         let folder = folder.join(&cell.name);
         fs::create_dir_all(&folder)?;
@@ -70,7 +76,9 @@ impl Kept {
         fs::create_dir_all(&folder)?;
         for entry in fs::read_dir(from)? {
             let file = entry?.path();
-            let is_wanted = file.extension().is_some_and(|ending| OF_A_CELL.iter().any(|wanted| ending == *wanted));
+            let is_wanted = file
+                .extension()
+                .is_some_and(|ending| OF_A_CELL.iter().any(|wanted| ending == *wanted));
             if file.is_file() && is_wanted {
                 fs::copy(&file, folder.join(file.file_name().unwrap_or_default()))?;
             }

@@ -56,16 +56,18 @@ pub(super) fn run(
     let (before, cpu_us, own) = (Readings::take(stage, &running), workers.cpu_us()?, own_cpu_us());
     let answered = clients.answered;
     clients.go_on(clients.now_us() + u64::from(seconds) * 1_000_000)?;
-    let used = workers.cpu_us()?.iter().zip(&cpu_us).map(|(after, before)| after - before).collect();
+    let used =
+        workers.cpu_us()?.iter().zip(&cpu_us).map(|(after, before)| after - before).collect();
     let mut record = before.finish();
     record.generator_us = own_cpu_us() - own;
     record.requests = clients.answered - answered;
     record.rate = record.requests as f64 / (record.wall_us / 1e6);
-    record.errors = [("not_connected", clients.refused), ("late", clients.late), ("lost", clients.lost)]
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| (kind.to_owned(), count))
-        .collect();
+    record.errors =
+        [("not_connected", clients.refused), ("late", clients.late), ("lost", clients.lost)]
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(kind, count)| (kind.to_owned(), count))
+            .collect();
     let connections = workers.connections(listen, &admin)?;
     record.special.ladder = Some(Laddered { connections, cpu_us: used });
     Ok((running, record))
@@ -131,10 +133,21 @@ struct Clients {
 
 impl Clients {
     fn new(to: SocketAddr, arrival: Arrival, seed: u32) -> Clients {
-        let due = (0..CLIENTS).map(|nth| Reverse((arrival.opened_at_us(nth), Deed::Open, nth))).collect();
+        let due =
+            (0..CLIENTS).map(|nth| Reverse((arrival.opened_at_us(nth), Deed::Open, nth))).collect();
         let clients = (0..CLIENTS).map(|_| None).collect();
         let random = Random::new(u64::from(seed)).fork(1);
-        Clients { to, begin: Instant::now(), due, clients, random, answered: 0, late: 0, refused: 0, lost: 0 }
+        Clients {
+            to,
+            begin: Instant::now(),
+            due,
+            clients,
+            random,
+            answered: 0,
+            late: 0,
+            refused: 0,
+            lost: 0,
+        }
     }
 
     fn now_us(&self) -> u64 {
@@ -143,7 +156,9 @@ impl Clients {
 
     /// Handles everything that is due by `until_us`.
     fn go_on(&mut self, until_us: u64) -> io::Result<()> {
-        while let Some(Reverse((due_us, deed, nth))) = self.due.peek().copied().filter(|next| next.0.0 <= until_us) {
+        while let Some(Reverse((due_us, deed, nth))) =
+            self.due.peek().copied().filter(|next| next.0.0 <= until_us)
+        {
             check_interrupt()?;
             if let Some(early_us) = due_us.checked_sub(self.now_us()).filter(|us| *us > 0) {
                 // In short steps, so that the user can interrupt.
@@ -245,7 +260,10 @@ mod tests {
         let mut bytes = [0; 4096];
         let length = server.read(&mut bytes).unwrap();
         assert!(bytes[..length].starts_with(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:"));
-        assert!(matches!(client.ask(to), Ok(Answer::Late)), "nothing has come, and nothing more is asked");
+        assert!(
+            matches!(client.ask(to), Ok(Answer::Late)),
+            "nothing has come, and nothing more is asked"
+        );
         server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n").unwrap();
         // On loopback, written bytes arrive at once.
         assert!(matches!(client.ask(to), Ok(Answer::Came)));
@@ -256,9 +274,13 @@ mod tests {
 
     #[test]
     fn a_client_is_opened_before_it_asks() {
-        let mut due =
-            BinaryHeap::from([Reverse((5, Deed::Ask, 0)), Reverse((5, Deed::Open, 9)), Reverse((4, Deed::Ask, 3))]);
-        let order: Vec<_> = std::iter::from_fn(|| due.pop()).map(|Reverse((_, deed, nth))| (deed, nth)).collect();
+        let mut due = BinaryHeap::from([
+            Reverse((5, Deed::Ask, 0)),
+            Reverse((5, Deed::Open, 9)),
+            Reverse((4, Deed::Ask, 3)),
+        ]);
+        let order: Vec<_> =
+            std::iter::from_fn(|| due.pop()).map(|Reverse((_, deed, nth))| (deed, nth)).collect();
         assert_eq!(order, [(Deed::Ask, 3), (Deed::Open, 9), (Deed::Ask, 0)]);
     }
 }

@@ -13,9 +13,18 @@ use super::programs::Programs;
 ///
 /// # Errors
 /// It is not installed, or does not start.
-pub(super) fn start_program(programs: &Programs, name: &str, words: &[&str], log: &Path) -> io::Result<Process> {
-    let missing =
-        || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed (scripts/setup installs it)"));
+pub(super) fn start_program(
+    programs: &Programs,
+    name: &str,
+    words: &[&str],
+    log: &Path,
+) -> io::Result<Process> {
+    let missing = || {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("{name} is not installed (scripts/setup installs it)"),
+        )
+    };
     Process::start(&programs.path(name).ok_or_else(missing)?, words, log)
 }
 
@@ -23,7 +32,12 @@ pub(super) fn start_program(programs: &Programs, name: &str, words: &[&str], log
 ///
 /// # Errors
 /// As [`start_program`].
-pub(super) fn start_nginx(programs: &Programs, file: &Path, directory: &Path, log: &Path) -> io::Result<Process> {
+pub(super) fn start_nginx(
+    programs: &Programs,
+    file: &Path,
+    directory: &Path,
+    log: &Path,
+) -> io::Result<Process> {
     let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
     start_program(programs, "nginx", &["-p", &directory, "-e", "stderr", "-c", &file], log)
 }

@@ -100,7 +100,8 @@ pub(super) fn settle(running: &Running) -> io::Result<()> {
     loop {
         pause(SETTLED)?;
         let now = process::cpu_us(&pids);
-        if now.saturating_sub(before) * 20 < SETTLED.as_micros() as u64 || Instant::now() > deadline {
+        if now.saturating_sub(before) * 20 < SETTLED.as_micros() as u64 || Instant::now() > deadline
+        {
             return Ok(());
         }
         before = now;
@@ -149,7 +150,12 @@ impl Readings {
 ///
 /// # Errors
 /// The generator is missing or fails, a process can't be read, or the user interrupts.
-pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, times: Times) -> io::Result<Record> {
+pub(super) fn closed(
+    stage: &Stage,
+    running: &Running,
+    load: Closed,
+    times: Times,
+) -> io::Result<Record> {
     let asked = running.destination.unwrap_or(running.address());
     let url = format!("{}{asked}{}", running.scheme(), stage.path(load.body));
     if running.generator == Generator::Wrk {
@@ -208,7 +214,11 @@ pub(super) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
     let url = format!("http://{}/?delay={STALL_ANSWER_MS}", running.address());
     let times = Times { warm_up: 0.0, seconds: f64::from(STALL_SECONDS) };
     if running.generator == Generator::Wrk {
-        let load = Closed { connections: STALL_RATE * STALL_ANSWER_MS / 1000, body: 3, kind: RequestKind::Minimal };
+        let load = Closed {
+            connections: STALL_RATE * STALL_ANSWER_MS / 1000,
+            body: 3,
+            kind: RequestKind::Minimal,
+        };
         return with_wrk(stage, running, &url, load, times);
     }
     let words = [format!("-c{STALL_CONNECTIONS}"), format!("-R{STALL_RATE}"), "-t1".to_owned()];
@@ -216,16 +226,28 @@ pub(super) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
 }
 
 /// Runs `weir bomb` and reads its output.
-fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], times: Times) -> io::Result<Record> {
+fn with_bomb(
+    stage: &Stage,
+    running: &Running,
+    url: &str,
+    words: &[String],
+    times: Times,
+) -> io::Result<Record> {
     let is_measured = matches!(running.generator, Generator::MeasuredBomb(_));
     // A run that is compared with wrk, which has no warm-up, is counted from its first connection
     // on.
     let warm_up = if is_measured { 0.0 } else { times.warm_up };
     let out = stage.scratch("bomb.jsonl");
     let mut command = process::bound_command(stage.weir());
-    command.args(["bomb", url, "--timeout", TIMEOUT, "--late", TIMEOUT]).args(words).args(running.tls_words());
+    command
+        .args(["bomb", url, "--timeout", TIMEOUT, "--late", TIMEOUT])
+        .args(words)
+        .args(running.tls_words());
     command.args(running.http2_words());
-    command.args([format!("-d{}ms", (times.seconds * 1e3) as u64), format!("--warm-up={}ms", (warm_up * 1e3) as u64)]);
+    command.args([
+        format!("-d{}ms", (times.seconds * 1e3) as u64),
+        format!("--warm-up={}ms", (warm_up * 1e3) as u64),
+    ]);
     if let Generator::MeasuredBomb(io) = running.generator {
         command.args(["--io", io]);
     }
@@ -248,7 +270,8 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
         record.errors.entry("nothing_answered".to_owned()).or_insert(1);
     }
     if !is_measured {
-        record.generator_us = summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
+        record.generator_us =
+            summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
     }
     Ok(record)
 }
@@ -266,19 +289,34 @@ pub(super) fn read_bomb(record: &mut Record, text: &str) -> io::Result<Summary> 
     record.errors = total.counted().troubles();
     record.generator_limit = summary.generator.limit.clone();
     record.latency = total.corrected.or(total.raw).as_ref().map(latency);
-    record.special.histogram = Histogram::of(total.times().into_iter().flat_map(|times| bomb::pairs(times.latency())));
+    record.special.histogram =
+        Histogram::of(total.times().into_iter().flat_map(|times| bomb::pairs(times.latency())));
     record.sent = total.corrected.and(total.raw).map(|percentiles| latency(&percentiles));
     Ok(summary)
 }
 
 pub(super) fn latency(of: &Percentiles) -> Latency {
-    Latency { p50_us: of.p50_us, p95_us: of.p95_us, p99_us: of.p99_us, p999_us: of.p999_us, max_us: of.max_us }
+    Latency {
+        p50_us: of.p50_us,
+        p95_us: of.p95_us,
+        p99_us: of.p99_us,
+        p999_us: of.p999_us,
+        max_us: of.max_us,
+    }
 }
 
-fn with_wrk(stage: &Stage, running: &Running, url: &str, load: Closed, times: Times) -> io::Result<Record> {
+fn with_wrk(
+    stage: &Stage,
+    running: &Running,
+    url: &str,
+    load: Closed,
+    times: Times,
+) -> io::Result<Record> {
     let threads = load.connections.min(stage.cores() as u32);
     let seconds = times.seconds.ceil();
-    let missing = || io::Error::new(io::ErrorKind::NotFound, "wrk is not installed (scripts/setup installs it)");
+    let missing = || {
+        io::Error::new(io::ErrorKind::NotFound, "wrk is not installed (scripts/setup installs it)")
+    };
     let mut command = process::bound_command(&stage.programs().path("wrk").ok_or_else(missing)?);
     command
         .args([format!("-t{threads}"), format!("-c{}", load.connections), format!("-d{seconds}s")])
@@ -336,7 +374,12 @@ pub(super) struct Bound(Child);
 impl Bound {
     /// Starts it; its output is read at its end and has to fit into a pipe.
     pub(super) fn start(command: &mut Command) -> io::Result<Bound> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map(Bound)
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map(Bound)
     }
 
     /// Starts it; its standard output goes to a file.
@@ -382,9 +425,15 @@ impl Bound {
         let late = || io::Error::other("the generator did not end in time");
         let status = self.wait(PATIENCE)?.ok_or_else(late)?;
         if !status.success() {
-            return Err(io::Error::other(format!("the generator failed ({status}): {}", self.said().trim())));
+            return Err(io::Error::other(format!(
+                "the generator failed ({status}): {}",
+                self.said().trim()
+            )));
         }
-        self.0.stdout.take().map_or(Ok(Vec::new()), |output| BufReader::new(output).lines().collect())
+        self.0
+            .stdout
+            .take()
+            .map_or(Ok(Vec::new()), |output| BufReader::new(output).lines().collect())
     }
 }
 

@@ -144,12 +144,17 @@ fn ask_by_http2(stream: &mut Held<'_>, address: SocketAddr) -> io::Result<()> {
 /// 4,096 bytes.
 fn filling_block(authority: &str) -> Vec<u8> {
     let mut block = Vec::new();
-    for (name, value) in [(":method", "GET"), (":scheme", "https"), (":authority", authority), (":path", "/")] {
+    for (name, value) in
+        [(":method", "GET"), (":scheme", "https"), (":authority", authority), (":path", "/")]
+    {
         h2::hpack::encode::put_known(&mut block, name.as_bytes(), value.as_bytes());
     }
     for nth in 0..FILLING_FIELDS {
         let (name, value) = (format!("x-field-{nth:02}"), "v".repeat(FILLING_VALUE_BYTES));
-        block.extend([&[0x40, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat());
+        block.extend(
+            [&[0x40, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()]
+                .concat(),
+        );
     }
     block
 }
@@ -164,7 +169,8 @@ fn caller(address: SocketAddr, http2: bool) -> io::Result<Caller> {
         resume: false,
         http2,
     };
-    let caller = Client::new(&wishes).and_then(|client| Caller::new(&client, &address.ip().to_string()));
+    let caller =
+        Client::new(&wishes).and_then(|client| Caller::new(&client, &address.ip().to_string()));
     caller.map_err(io::Error::other)
 }
 
@@ -201,7 +207,12 @@ fn is_open(stream: &TcpStream) -> bool {
 ///
 /// # Errors
 /// A connection fails, or the user interrupts.
-pub(super) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) -> io::Result<Record> {
+pub(super) fn slow(
+    running: &Running,
+    clients: u32,
+    target: &str,
+    seconds: f64,
+) -> io::Result<Record> {
     let pids = running.pids();
     drop(hold(running, WARM_UP)?);
     pause(REST)?;

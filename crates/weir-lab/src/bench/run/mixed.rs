@@ -37,12 +37,18 @@ const SERIAL: &str = "{serial}";
 ///
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
-pub(super) fn run(stage: &Stage, contender: Contender, mixed: Mixed, times: Times) -> io::Result<(Running, Record)> {
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    mixed: Mixed,
+    times: Times,
+) -> io::Result<(Running, Record)> {
     let (to, path) = (free_address()?, stage.scratch("mixed.sock"));
     let requests = stage.scratch("mixed.requests");
     // The file of an earlier run.
     let _ = fs::remove_file(&requests);
-    let (unix, log) = (path.to_string_lossy().into_owned(), requests.to_string_lossy().into_owned());
+    let (unix, log) =
+        (path.to_string_lossy().into_owned(), requests.to_string_lossy().into_owned());
     let mut words = vec!["--unix", &unix];
     if mixed.is_numbered() {
         words.extend(["--log", &log]);
@@ -52,7 +58,8 @@ pub(super) fn run(stage: &Stage, contender: Contender, mixed: Mixed, times: Time
         words.extend(["--accept", "one", "--io", "epoll"]);
     }
     let threads = mixed.places.unwrap_or(stage.cores());
-    let mut server = start_origin(stage.weir(), to, threads, &words, &stage.scratch("mixed-origin.log"))?;
+    let mut server =
+        start_origin(stage.weir(), to, threads, &words, &stage.scratch("mixed-origin.log"))?;
     // An attempt to connect would take a place.
     server.await_that(&format!("listen at {unix}"), || UnixStream::connect(&path).is_ok())?;
     let running = if contender.what == What::Direct {
@@ -64,9 +71,19 @@ pub(super) fn run(stage: &Stage, contender: Contender, mixed: Mixed, times: Time
     };
     let out = stage.scratch("bomb.jsonl");
     let mut command = bound_command(stage.weir());
-    command.args(["bomb", &format!("http://{}/", running.address()), "-t1", "--timeout", TIMEOUT, "--late", TIMEOUT]);
+    command.args([
+        "bomb",
+        &format!("http://{}/", running.address()),
+        "-t1",
+        "--timeout",
+        TIMEOUT,
+        "--late",
+        TIMEOUT,
+    ]);
     command.args([format!("-d{}ms", (times.seconds * 1e3) as u64)]);
-    command.args([format!("--warm-up={}ms", (times.warm_up * 1e3) as u64), "--out".to_owned()]).arg(&out);
+    command
+        .args([format!("--warm-up={}ms", (times.warm_up * 1e3) as u64), "--out".to_owned()])
+        .arg(&out);
     for (name, clients) in names(&mixed).zip(mixed.all()) {
         command.arg("--class").arg(class(&name, clients));
     }
@@ -81,7 +98,8 @@ pub(super) fn run(stage: &Stage, contender: Contender, mixed: Mixed, times: Time
     // The second look is itself a connection.
     record.upstream_connections = (connects(&path)? - accepts).saturating_sub(1);
     let summary = load::read_bomb(&mut record, &fs::read_to_string(&out)?)?;
-    record.generator_us = summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
+    record.generator_us =
+        summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
     fill(&mut record, &summary, &mixed)?;
     if mixed.is_numbered() {
         count_twice(&mut record, &fs::read_to_string(&requests)?, &mixed);
@@ -109,14 +127,19 @@ fn class(name: &str, clients: &Clients) -> String {
 /// Connections that the server has accepted.
 fn connects(path: &Path) -> io::Result<u64> {
     let stats = ask(path, "GET", "/__stats")?;
-    stats["connects"].as_u64().ok_or_else(|| io::Error::other(format!("the server's counters can't be read: {stats}")))
+    stats["connects"]
+        .as_u64()
+        .ok_or_else(|| io::Error::other(format!("the server's counters can't be read: {stats}")))
 }
 
 /// Replaces the figures of all clients with those of the measured ones, and adds the figures of the
 /// others.
 fn fill(record: &mut Record, summary: &Summary, mixed: &Mixed) -> io::Result<()> {
-    let of =
-        |name: &str| summary.class(name).ok_or_else(|| io::Error::other(format!("no class {name} in the results")));
+    let of = |name: &str| {
+        summary
+            .class(name)
+            .ok_or_else(|| io::Error::other(format!("no class {name} in the results")))
+    };
     let measured = of(MEASURED)?;
     let counts = measured.counted();
     let latencies = || measured.times().map(bomb::Times::latency);
@@ -125,11 +148,19 @@ fn fill(record: &mut Record, summary: &Summary, mixed: &Mixed) -> io::Result<()>
     record.sent = measured.corrected.and(measured.raw).as_ref().map(load::latency);
     record.special.histogram = Histogram::of(latencies().into_iter().flat_map(bomb::pairs));
     let late = latencies().into_iter().flat_map(bomb::pairs).filter(|(us, _)| *us > LATE_US);
-    let mut seen = Seen { answered: counts.answered(), late: late.map(|(_, count)| count).sum(), ..Seen::default() };
+    let mut seen = Seen {
+        answered: counts.answered(),
+        late: late.map(|(_, count)| count).sum(),
+        ..Seen::default()
+    };
     for (name, clients) in names(mixed).zip(mixed.all()).skip(1) {
         let class = of(&name)?;
         let latency = class.corrected.or(class.raw).as_ref().map(load::latency);
-        seen.beside.push(Beside { path: clients.path.to_owned(), rate: class.answered_per_second, latency });
+        seen.beside.push(Beside {
+            path: clients.path.to_owned(),
+            rate: class.answered_per_second,
+            latency,
+        });
     }
     record.special.mixed = Some(seen);
     Ok(())
@@ -137,7 +168,8 @@ fn fill(record: &mut Record, summary: &Summary, mixed: &Mixed) -> io::Result<()>
 
 /// Counts numbered requests in the server's log, and those that came once more.
 fn count_twice(record: &mut Record, log: &str, mixed: &Mixed) {
-    let numbered: Vec<(&str, &str)> = mixed.all().filter_map(|clients| clients.path.split_once(SERIAL)).collect();
+    let numbered: Vec<(&str, &str)> =
+        mixed.all().filter_map(|clients| clients.path.split_once(SERIAL)).collect();
     let is_numbered = |line: &&str| {
         // METHOD TARGET VERSION
         let target = line.split(' ').nth(1).unwrap_or_default();
@@ -166,7 +198,8 @@ mod tests {
 
     #[test]
     fn classes_are_written_as_the_generator_reads_them() {
-        let classes: Vec<String> = names(&LOAD).zip(LOAD.all()).map(|(name, clients)| class(&name, clients)).collect();
+        let classes: Vec<String> =
+            names(&LOAD).zip(LOAD.all()).map(|(name, clients)| class(&name, clients)).collect();
         let expected = [
             "measured: connections=2, rate=30, arrivals=poisson, path=/page/{serial}",
             "beside-1: connections=3, rate=closed, path=/item/{serial}?delay=1",

@@ -24,7 +24,8 @@ use super::process::Process;
 use super::programs::Programs;
 
 /// Where the proxy listens.
-pub(super) const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), 8080);
+pub(super) const PROXY: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), 8080);
 /// Local addresses of attackers are 198.18.1.1 and so on.
 pub(super) fn attacker(nth: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 1, 1)) + nth)
@@ -131,10 +132,15 @@ impl Nets {
     /// # Errors
     /// The machine has one core, or does not permit one of these.
     pub(super) fn make(directory: &Path) -> io::Result<Nets> {
-        let cores = Cores::new().ok_or_else(|| io::Error::other("generator and proxy need a core each"))?;
-        let nets =
-            Nets { clients: namespace(Side::Clients, directory)?, proxy: namespace(Side::Proxy, directory)?, cores };
-        let pair = format!("link add clients type veth peer name proxy netns {}\n", nets.proxy.id());
+        let cores =
+            Cores::new().ok_or_else(|| io::Error::other("generator and proxy need a core each"))?;
+        let nets = Nets {
+            clients: namespace(Side::Clients, directory)?,
+            proxy: namespace(Side::Proxy, directory)?,
+            cores,
+        };
+        let pair =
+            format!("link add clients type veth peer name proxy netns {}\n", nets.proxy.id());
         nets.configure(Side::Clients, &pair)?;
         nets.configure(Side::Proxy, PROXY_SIDE)?;
         nets.configure(Side::Clients, CLIENT_SIDE)?;
@@ -152,8 +158,18 @@ impl Nets {
 
     /// Returns the words that run a program on this side and core.
     pub(super) fn words(&self, side: Side, core: usize, program: &Path) -> Vec<String> {
-        let words = ["nsenter", &format!("--net={}", self.link(side).display()), "taskset", "-c", &core.to_string()];
-        words.into_iter().map(str::to_owned).chain([program.to_string_lossy().into_owned()]).collect()
+        let words = [
+            "nsenter",
+            &format!("--net={}", self.link(side).display()),
+            "taskset",
+            "-c",
+            &core.to_string(),
+        ];
+        words
+            .into_iter()
+            .map(str::to_owned)
+            .chain([program.to_string_lossy().into_owned()])
+            .collect()
     }
 
     /// Starts a program on this side and core.
@@ -168,7 +184,8 @@ impl Nets {
         log: &Path,
     ) -> io::Result<Process> {
         let words = self.words(side, core, program);
-        let words: Vec<&str> = words.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+        let words: Vec<&str> =
+            words.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
         Process::start(Path::new(words[0]), &words[1..], log)
     }
 
@@ -176,7 +193,12 @@ impl Nets {
     ///
     /// # Errors
     /// As [`Process::await_listening`], or this side can't be entered.
-    pub(super) fn await_listening(&self, side: Side, process: &mut Process, address: SocketAddr) -> io::Result<()> {
+    pub(super) fn await_listening(
+        &self,
+        side: Side,
+        process: &mut Process,
+        address: SocketAddr,
+    ) -> io::Result<()> {
         self.within(side, || process.await_listening(address))
     }
 
@@ -184,7 +206,11 @@ impl Nets {
     ///
     /// # Errors
     /// As those of `act`, or this side can't be entered.
-    pub(super) fn within<T: Send>(&self, side: Side, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    pub(super) fn within<T: Send>(
+        &self,
+        side: Side,
+        act: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
         Namespace::open(&self.link(side))?.enter(act)?
     }
 
@@ -217,7 +243,12 @@ impl Nets {
             let _ = input.write_all(lines.as_bytes());
         }
         let output = child.wait_with_output()?;
-        let why = || format!("network namespaces can't be set up: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let why = || {
+            format!(
+                "network namespaces can't be set up: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            )
+        };
         if output.status.success() { Ok(()) } else { Err(io::Error::other(why())) }
     }
 
@@ -227,7 +258,10 @@ impl Nets {
         let (pid, interface) = (self.holder(side).id(), side.interface());
         let file = format!("/proc/{pid}/root/sys/class/net/{interface}/queues/rx-0/rps_cpus");
         fs::write(file, mask(core)).map_err(|error| {
-            io::Error::new(error.kind(), format!("the kernel doesn't hand packets to other cores: {error}"))
+            io::Error::new(
+                error.kind(),
+                format!("the kernel doesn't hand packets to other cores: {error}"),
+            )
         })
     }
 }
@@ -235,7 +269,8 @@ impl Nets {
 /// Starts a process that does nothing but hold a namespace, and /sys as seen from it.
 fn namespace(side: Side, directory: &Path) -> io::Result<Process> {
     let log = directory.join(format!("{}-namespace.log", side.interface()));
-    let words = ["--net", "--mount", "sh", "-c", "mount -t sysfs sysfs /sys && exec sleep infinity"];
+    let words =
+        ["--net", "--mount", "sh", "-c", "mount -t sysfs sysfs /sys && exec sleep infinity"];
     let mut holder = Process::start(Path::new("unshare"), &words, &log)?;
     let name = PathBuf::from(format!("/proc/{}/comm", holder.id()));
     let is_there = || fs::read_to_string(&name).is_ok_and(|name| name.trim_end() == "sleep");
@@ -270,11 +305,19 @@ mod tests {
         let why = made.as_ref().err().map(ToString::to_string);
         assert_eq!(why, obstacle, "what is said to be in the way is");
         if let Ok(nets) = made {
-            let links = [Side::Clients, Side::Proxy].map(|side| fs::read_link(nets.link(side)).unwrap());
-            assert!(links[0] != links[1] && !links.contains(&fs::read_link("/proc/self/ns/net").unwrap()), "{links:?}");
+            let links =
+                [Side::Clients, Side::Proxy].map(|side| fs::read_link(nets.link(side)).unwrap());
+            assert!(
+                links[0] != links[1]
+                    && !links.contains(&fs::read_link("/proc/self/ns/net").unwrap()),
+                "{links:?}"
+            );
             let holders = [nets.clients.id(), nets.proxy.id()];
             drop(nets);
-            assert!(holders.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()), "{holders:?}");
+            assert!(
+                holders.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()),
+                "{holders:?}"
+            );
         }
         fs::remove_dir_all(directory).unwrap();
     }

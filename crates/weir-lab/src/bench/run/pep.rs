@@ -27,7 +27,8 @@ const CALM: Duration = Duration::from_millis(500);
 /// can be led to it.
 pub(super) fn obstacle(stage: &Stage, contender: Contender, cell: &Cell) -> Option<String> {
     let (Load::Pep(pep), What::Through(middle)) = (cell.load, contender.what) else { return None };
-    let start = || start(stage, &Row::make(stage.directory(), pep.way)?, (contender, middle)).map(drop);
+    let start =
+        || start(stage, &Row::make(stage.directory(), pep.way)?, (contender, middle)).map(drop);
     start().err().map(|error| error.to_string().lines().collect::<Vec<_>>().join(" "))
 }
 
@@ -50,7 +51,11 @@ pub(super) fn run(
     let out = stage.scratch("bomb.jsonl");
     let words = row.words(Place::Clients, stage.weir());
     let mut command = bound_command(Path::new(&words[0]));
-    command.args(&words[1..]).args(bomb_words(row.addresses(), pep, rate, times)).arg("--out").arg(&out);
+    command
+        .args(&words[1..])
+        .args(bomb_words(row.addresses(), pep, rate, times))
+        .arg("--out")
+        .arg(&out);
     let mut bomb = Bound::start(&mut command)?;
     pause(Duration::from_secs_f64(times.warm_up))?;
     let (before, machine) = (Readings::take(stage, &running), Machine::now());
@@ -59,7 +64,8 @@ pub(super) fn run(
     let mut record = before.finish();
     bomb.finish()?;
     let summary = load::read_bomb(&mut record, &fs::read_to_string(&out)?)?;
-    record.generator_us = summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
+    record.generator_us =
+        summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
     record.special.generator = process::command_line(&process::words(&command));
     record.special.pep = Some(Passed { busy_us, others, routed: None });
     Ok((running, record))
@@ -90,10 +96,15 @@ pub(super) fn compare(record: &mut Record, routed: Option<&Record>) {
 }
 
 /// Starts the server, and the program in the middle, if any, and returns when they listen.
-fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> io::Result<Running> {
+fn start(
+    stage: &Stage,
+    row: &Row,
+    (contender, middle): (Contender, Middle),
+) -> io::Result<Running> {
     let server = row.addresses().server;
     let words = ["origin", "--listen", &server.to_string(), "--threads", "1"];
-    let mut origin = row.start(Place::Server, stage.weir(), &words, &stage.scratch("pep-origin.log"))?;
+    let mut origin =
+        row.start(Place::Server, stage.weir(), &words, &stage.scratch("pep-origin.log"))?;
     row.await_listening(Place::Server, server.port(), &mut origin)?;
     let origin = (origin, server);
     let name = contender.name;
@@ -109,7 +120,12 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
         Middle::Forwards => return Ok(Running::origin_alone(origin)),
         Middle::Haproxy { splices, reads } => {
             let pipes = if splices { TcpPipes::Large } else { TcpPipes::None };
-            let text = settings::haproxy_through(row.any(), stage.cores(), stage.descriptors(), (pipes, reads));
+            let text = settings::haproxy_through(
+                row.any(),
+                stage.cores(),
+                stage.descriptors(),
+                (pipes, reads),
+            );
             let missing = || io::Error::new(io::ErrorKind::NotFound, "haproxy is not installed");
             let program = stage.programs().path("haproxy").ok_or_else(missing)?;
             begin(&program, &["-db", "-f", &configured("conf", text)?])?
@@ -124,11 +140,20 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
         }
         Middle::Intercept(connect) => {
             let port = server.port().to_string();
-            let words = ["intercept", "--client-side", INTERFACES[0], "--server-side", INTERFACES[1], "--ports", &port];
+            let words = [
+                "intercept",
+                "--client-side",
+                INTERFACES[0],
+                "--server-side",
+                INTERFACES[1],
+                "--ports",
+                &port,
+            ];
             let more = ["--connect", connect, "--admin", "off"];
             let mut process = begin(stage.weir(), &[&words[..], &more].concat())?;
             // It is in a private namespace, which other processes cannot look into.
-            let is_there = || fs::read_to_string(&log).is_ok_and(|text| text.contains("listening on "));
+            let is_there =
+                || fs::read_to_string(&log).is_ok_and(|text| text.contains("listening on "));
             process.await_that("listen", is_there)?;
             return Ok(Running::of((process, server), origin));
         }
@@ -140,8 +165,13 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
 /// Returns the arguments of the generator.
 fn bomb_words(addresses: &Addresses, pep: Pep, rate: f64, times: Times) -> Vec<String> {
     let Addresses { server, sources, .. } = addresses;
-    let mut words = vec!["bomb".to_owned(), format!("http://{server}/?size={}", pep.bytes), "--yes".to_owned()];
-    words.extend([format!("-c{}", pep.connections()), "--close-every=1".to_owned(), format!("--source={sources}")]);
+    let mut words =
+        vec!["bomb".to_owned(), format!("http://{server}/?size={}", pep.bytes), "--yes".to_owned()];
+    words.extend([
+        format!("-c{}", pep.connections()),
+        "--close-every=1".to_owned(),
+        format!("--source={sources}"),
+    ]);
     words.extend(["--timeout=10s".to_owned(), "--late=10s".to_owned()]);
     words.push(format!("-d{}ms", (times.seconds * 1e3) as u64));
     words.push(format!("--warm-up={}ms", (times.warm_up * 1e3) as u64));

@@ -16,7 +16,12 @@ pub(super) fn free_addresses(count: u8) -> io::Result<Vec<SocketAddr>> {
         let port = first.local_addr()?.port();
         let bind = |last| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port));
         match (2..=count).map(bind).collect::<io::Result<Vec<TcpListener>>>() {
-            Ok(others) => return std::iter::once(&first).chain(&others).map(TcpListener::local_addr).collect(),
+            Ok(others) => {
+                return std::iter::once(&first)
+                    .chain(&others)
+                    .map(TcpListener::local_addr)
+                    .collect();
+            }
             Err(error) => refused = Some(error),
         }
     }

@@ -57,7 +57,9 @@ impl Process {
     /// # Errors
     /// The process ended (with its output), or nothing listens within 60 s.
     pub(super) fn await_listening(&mut self, address: SocketAddr) -> io::Result<()> {
-        self.await_that(&format!("listen on {address}"), || TcpStream::connect_timeout(&address, LOOK).is_ok())
+        self.await_that(&format!("listen on {address}"), || {
+            TcpStream::connect_timeout(&address, LOOK).is_ok()
+        })
     }
 
     /// Waits until `is_so` holds. `what` completes "it doesn't ...".
@@ -68,7 +70,11 @@ impl Process {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait()? {
-                return Err(io::Error::other(format!("{} ended at its start ({status}): {}", self.name, self.said())));
+                return Err(io::Error::other(format!(
+                    "{} ended at its start ({status}): {}",
+                    self.name,
+                    self.said()
+                )));
             }
             if is_so() {
                 return Ok(());
@@ -91,7 +97,10 @@ impl Process {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => {
                     let line = self.command_line();
-                    return Err(io::Error::other(format!("{line} failed ({status}): {}", self.said().trim())));
+                    return Err(io::Error::other(format!(
+                        "{line} failed ({status}): {}",
+                        self.said().trim()
+                    )));
                 }
                 None if Instant::now() > deadline => {
                     return Err(io::Error::other(format!("{} doesn't end", self.command_line())));
@@ -113,7 +122,8 @@ impl Process {
 
     /// Returns the configuration that it was started with; None: there is none.
     pub(super) fn configuration(&self) -> Option<String> {
-        let is_configuration = |word: &&String| [".conf", ".json", ".kdl"].iter().any(|ending| word.ends_with(ending));
+        let is_configuration =
+            |word: &&String| [".conf", ".json", ".kdl"].iter().any(|ending| word.ends_with(ending));
         fs::read_to_string(self.words.iter().find(is_configuration)?).ok()
     }
 
@@ -195,7 +205,9 @@ fn stat_field(pid: &str, number: usize) -> Option<u64> {
 /// used where the kernel keeps no such count. The former misses threads that ended in between: none
 /// of ours do.
 pub(super) fn cpu_us(pids: &[u32]) -> u64 {
-    pids.iter().map(|pid| exact_cpu_us(*pid).filter(|us| *us > 0).unwrap_or_else(|| tick_cpu_us(*pid))).sum()
+    pids.iter()
+        .map(|pid| exact_cpu_us(*pid).filter(|us| *us > 0).unwrap_or_else(|| tick_cpu_us(*pid)))
+        .sum()
 }
 
 fn exact_cpu_us(pid: u32) -> Option<u64> {
@@ -211,7 +223,9 @@ fn exact_cpu_us(pid: u32) -> Option<u64> {
 /// the order of their names.
 pub(super) fn threads_us(pid: u32, name: &str) -> Vec<u64> {
     let thread = |task: fs::DirEntry| {
-        let its = fs::read_to_string(task.path().join("comm")).ok().filter(|its| its.starts_with(name))?;
+        let its = fs::read_to_string(task.path().join("comm"))
+            .ok()
+            .filter(|its| its.starts_with(name))?;
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
         Some((its, text.split(' ').next()?.parse::<u64>().ok()? / 1000))
     };
@@ -281,7 +295,8 @@ impl Machine {
     pub(super) fn now() -> Machine {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
-        let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|number| number.parse().ok()).collect();
+        let ticks: Vec<u64> =
+            line.split_whitespace().skip(1).filter_map(|number| number.parse().ok()).collect();
         let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
         // user nice system idle iowait irq softirq steal; guest time is within user.
         Machine { total: (0..8).map(at).sum(), idle: at(3) + at(4), stolen: at(7) }
@@ -316,7 +331,8 @@ impl CoreTicks {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let name = format!("cpu{core} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_default();
-        let ticks: Vec<u64> = line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+        let ticks: Vec<u64> =
+            line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
         let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
         CoreTicks { idle: at(3) + at(4), softirq: at(5) + at(6), stolen: at(7) }
     }
@@ -327,7 +343,10 @@ impl CoreTicks {
         let share = |of: fn(&CoreTicks) -> u64| {
             (of(&self).saturating_sub(of(&earlier)) * TICK_US) as f64 / time.as_micros() as f64
         };
-        ((1.0 - share(|core| core.idle) - share(|core| core.stolen)).max(0.0), share(|core| core.softirq))
+        (
+            (1.0 - share(|core| core.idle) - share(|core| core.stolen)).max(0.0),
+            share(|core| core.softirq),
+        )
     }
 }
 
@@ -366,21 +385,28 @@ mod tests {
     fn a_command_line_can_be_typed_again() {
         let mut command = bound_command(Path::new("weir"));
         command.args(["bomb", "--class=a: to=127.0.0.1:80", "it's", ""]);
-        assert_eq!(command_line(&words(&command)), r"weir bomb '--class=a: to=127.0.0.1:80' 'it'\''s' ''");
+        assert_eq!(
+            command_line(&words(&command)),
+            r"weir bomb '--class=a: to=127.0.0.1:80' 'it'\''s' ''"
+        );
     }
 
     #[test]
     fn what_a_core_was_not_idle_it_was_busy() {
-        let (earlier, later) =
-            (CoreTicks { idle: 100, ..CoreTicks::default() }, CoreTicks { idle: 150, softirq: 10, stolen: 20 });
+        let (earlier, later) = (
+            CoreTicks { idle: 100, ..CoreTicks::default() },
+            CoreTicks { idle: 150, softirq: 10, stolen: 20 },
+        );
         let (busy, softirq) = later.shares_since(earlier, Duration::from_secs(1));
         assert!((busy - 0.3).abs() < 1e-9 && (softirq - 0.1).abs() < 1e-9, "{busy} {softirq}");
     }
 
     #[test]
     fn what_all_cores_were_not_idle_they_were_busy() {
-        let (earlier, later) =
-            (Machine { total: 100, idle: 50, stolen: 0 }, Machine { total: 300, idle: 150, stolen: 20 });
+        let (earlier, later) = (
+            Machine { total: 100, idle: 50, stolen: 0 },
+            Machine { total: 300, idle: 150, stolen: 20 },
+        );
         assert_eq!(later.busy_us_since(earlier), 800_000.0);
     }
 

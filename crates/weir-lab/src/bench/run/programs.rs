@@ -40,6 +40,9 @@ mod tests {
         assert_eq!(programs.path("sh"), Some(PathBuf::from("/opt/sh")));
         assert!(Programs::new(&[]).path("sh").unwrap().ends_with("sh"));
         assert_eq!(programs.path("no-such-program"), None);
-        assert_eq!((programs.given("sh"), programs.given("true")), (Some(Path::new("/opt/sh")), None));
+        assert_eq!(
+            (programs.given("sh"), programs.given("true")),
+            (Some(Path::new("/opt/sh")), None)
+        );
     }
 }

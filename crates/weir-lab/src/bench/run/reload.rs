@@ -37,7 +37,11 @@ const LOOK: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// Something can't be started or reloaded, or the user interrupts.
-pub(super) fn run(stage: &Stage, contender: Contender, seconds: u32) -> io::Result<(Running, Record)> {
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
     let listen = free_address()?;
     let mut proxy = Proxy::start(stage, contender, listen)?;
     let readings = Readings::take(stage, &proxy.running);
@@ -79,14 +83,23 @@ impl Proxy {
         let file = stage.scratch(&format!("reload-{}.{ending}", contender.name));
         let admin = stage.scratch("reload.sock");
         let addresses = [listen, stage.origin_address()];
-        fs::write(&file, even_settings::text(stage, contender, addresses, stage.cores().max(2), None)?)?;
+        fs::write(
+            &file,
+            even_settings::text(stage, contender, addresses, stage.cores().max(2), None)?,
+        )?;
         let successors = Successors { of: file.clone() };
         let log = stage.scratch(&format!("reload-{}.log", contender.name));
         let path = file.to_string_lossy();
         let mut process = match contender.what.program() {
             Some("nginx") => start_nginx(stage.programs(), &file, stage.directory(), &log)?,
-            Some("haproxy") => start_program(stage.programs(), "haproxy", &["-W", "-db", "-f", &path], &log)?,
-            _ => Process::start(stage.weir(), &["run", "--admin", &admin.to_string_lossy(), "-c", &path], &log)?,
+            Some("haproxy") => {
+                start_program(stage.programs(), "haproxy", &["-W", "-db", "-f", &path], &log)?
+            }
+            _ => Process::start(
+                stage.weir(),
+                &["run", "--admin", &admin.to_string_lossy(), "-c", &path],
+                &log,
+            )?,
         };
         process.await_listening(listen)?;
         let running = Running::alone((process, listen));
@@ -96,7 +109,10 @@ impl Proxy {
     /// Applies the next configuration; weir offers a way to wait for that, so this waits for weir.
     fn reload(&mut self, stage: &Stage, nth: u32) -> io::Result<()> {
         let workers = workers(stage.cores(), nth);
-        fs::write(&self.file, even_settings::text(stage, self.contender, self.addresses, workers, None)?)?;
+        fs::write(
+            &self.file,
+            even_settings::text(stage, self.contender, self.addresses, workers, None)?,
+        )?;
         match self.contender.what.program() {
             Some("nginx") => self.signal(Signal::HUP),
             Some("haproxy") => self.signal(Signal::USR2),
@@ -110,7 +126,8 @@ impl Proxy {
 
     /// Signals the first of its processes, which is the master.
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        let master = self.running.pids().first().and_then(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
+        let master =
+            self.running.pids().first().and_then(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
         let master = master.ok_or_else(|| io::Error::other("it has no process"))?;
         kill_process(master, signal).map_err(io::Error::from)
     }
@@ -196,9 +213,13 @@ impl Clients {
         self.ends.store(true, Ordering::Relaxed);
         let mut sum = Seen::default();
         for thread in self.threads.drain(..) {
-            let seen = thread.join().map_err(|_| io::Error::other("a thread that connects has panicked"))?;
+            let seen = thread
+                .join()
+                .map_err(|_| io::Error::other("a thread that connects has panicked"))?;
             sum.answered += seen.answered;
-            seen.errors.into_iter().for_each(|(kind, count)| *sum.errors.entry(kind).or_default() += count);
+            seen.errors
+                .into_iter()
+                .for_each(|(kind, count)| *sum.errors.entry(kind).or_default() += count);
         }
         Ok(sum)
     }
@@ -215,7 +236,8 @@ impl Drop for Clients {
 fn come(to: SocketAddr, ends: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     while !ends.load(Ordering::Relaxed) {
-        let opened: Vec<_> = (0..BURST).map(|_| TcpStream::connect_timeout(&to, PATIENCE)).collect();
+        let opened: Vec<_> =
+            (0..BURST).map(|_| TcpStream::connect_timeout(&to, PATIENCE)).collect();
         let asked: Vec<_> = opened.into_iter().map(|opened| ask(opened, to)).collect();
         for asked in asked {
             seen.count(asked.and_then(answer));
@@ -242,7 +264,9 @@ fn answer(mut stream: TcpStream) -> Result<(), &'static str> {
         Ok(0) => Err("closed"),
         Ok(_) if text.starts_with(b"HTTP/1.1 200") => Err("cut off"),
         Ok(_) => Err("status"),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err("late"),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Err("late")
+        }
         Err(_) => Err("reset"),
     }
 }
@@ -283,7 +307,8 @@ mod tests {
 
     #[test]
     fn a_successor_is_known_by_its_file_and_ended() {
-        let file = std::env::temp_dir().join(format!("weir-lab-successor-{}.kdl", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("weir-lab-successor-{}.kdl", std::process::id()));
         let mut child = std::process::Command::new("sh")
             .args(["-c", "read -r line", "sh"])
             .arg(&file)

@@ -15,8 +15,8 @@ use super::programs::Programs;
 use super::stage::{Running, Stage};
 use super::sweep::Sweeps;
 use super::{
-    bans, block, cache, cache_events, cache_restart, failover, flood, handshakes, keepalive, ladder, memory, mixed,
-    pep, reload, stalled, taken, tunnel, wan,
+    bans, block, cache, cache_events, cache_restart, failover, flood, handshakes, keepalive,
+    ladder, memory, mixed, pep, reload, stalled, taken, tunnel, wan,
 };
 use crate::bench::experiment::cache::CacheLoad;
 use crate::bench::experiment::catalogue::Experiment;
@@ -132,7 +132,9 @@ impl Rounds<'_> {
             let complete = self.measured.records.len();
             for at in turns(contenders.len(), round, !running.is_empty()) {
                 let contender = &contenders[at];
-                if let Err(error) = self.take_turn(stage, cell, (*contender, running.get(at)), (round, rate)) {
+                if let Err(error) =
+                    self.take_turn(stage, cell, (*contender, running.get(at)), (round, rate))
+                {
                     // A round in which not all had their turn compares nothing.
                     self.measured.records.truncate(complete);
                     return Err(error);
@@ -151,7 +153,9 @@ impl Rounds<'_> {
         (round, rate): (u32, f64),
     ) -> io::Result<()> {
         let (started, mut record);
-        let one = if let Some((one, on_its_own)) = self.run_on_its_own(stage, cell, contender, (round, rate))? {
+        let one = if let Some((one, on_its_own)) =
+            self.run_on_its_own(stage, cell, contender, (round, rate))?
+        {
             record = on_its_own;
             started = one;
             &started
@@ -169,7 +173,12 @@ impl Rounds<'_> {
         };
         self.listen_to(stage, cell, contender, one);
         let same = |other: &&Record| other.cell == cell.name && other.round == round;
-        let routed = self.measured.records.iter().filter(same).find(|other| other.contender == pep_cells::ROUTED);
+        let routed = self
+            .measured
+            .records
+            .iter()
+            .filter(same)
+            .find(|other| other.contender == pep_cells::ROUTED);
         pep::compare(&mut record, routed);
         self.kept.run(stage.directory(), cell, contender, round)?;
         self.keep(cell, contender.name, round, record)
@@ -197,10 +206,14 @@ impl Rounds<'_> {
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             Load::Pep(load) => pep::run(stage, contender, load, (rate, self.times(1))).map(Some),
             Load::Cache(load) => of_cache(stage, contender, load, &seconds).map(Some),
-            Load::Ladder(load) => ladder::run(stage, contender, load, (round, seconds(2))).map(Some),
+            Load::Ladder(load) => {
+                ladder::run(stage, contender, load, (round, seconds(2))).map(Some)
+            }
             Load::Reload => reload::run(stage, contender, seconds(4)).map(Some),
             Load::Taken => taken::run(stage, contender, (round, seconds(4))).map(Some),
-            Load::Mixed(load) => mixed::run(stage, contender, load, self.mixed_times(load)).map(Some),
+            Load::Mixed(load) => {
+                mixed::run(stage, contender, load, self.mixed_times(load)).map(Some)
+            }
             // One large object takes a while, and small ones are many.
             Load::Wan(link) => {
                 let quick = if link.object == Object::Large { 6 } else { 3 };
@@ -217,7 +230,12 @@ impl Rounds<'_> {
             let own = || pep::obstacle(stage, contender, cell).or_else(|| taken::obstacle(cell));
             match stage.obstacle(contender, cell).or_else(own) {
                 None => startable.push(contender),
-                Some(why) => self.keep(cell, contender.name, 1, Record { not_run: Some(why), ..Record::default() })?,
+                Some(why) => self.keep(
+                    cell,
+                    contender.name,
+                    1,
+                    Record { not_run: Some(why), ..Record::default() },
+                )?,
             }
         }
         Ok(startable)
@@ -260,7 +278,8 @@ impl Rounds<'_> {
         // These figures are meaningful only beside the other programs' workers, and do not take
         // long.
         let is_even = matches!(cell.load, Load::Ladder(_) | Load::Taken | Load::Reload);
-        let only_targets = self.options.quick && !is_even && targets.iter().any(|target| target.cell == cell.name);
+        let only_targets =
+            self.options.quick && !is_even && targets.iter().any(|target| target.cell == cell.name);
         let wanted = |name: &str| match (named.is_empty(), only_targets) {
             (false, _) => named.iter().any(|one| one == name),
             (true, true) => targets::is_needed(targets, &cell.name, name),
@@ -268,14 +287,22 @@ impl Rounds<'_> {
         };
         // Others are compared with it.
         let is_base = |name: &str| matches!(cell.load, Load::Pep(_)) && name == pep_cells::ROUTED;
-        cell.contenders.iter().filter(|name| wanted(name) || is_base(name)).filter_map(|name| contender(name)).collect()
+        cell.contenders
+            .iter()
+            .filter(|name| wanted(name) || is_base(name))
+            .filter_map(|name| contender(name))
+            .collect()
     }
 
     fn rounds(&self, cell: &Cell) -> u32 {
         let is_short = cell.load.is_fresh()
             && !matches!(
                 cell.load,
-                Load::Tunnel(Tunnels::Full(_)) | Load::Block(_) | Load::Wan(_) | Load::Pep(_) | Load::Taken
+                Load::Tunnel(Tunnels::Full(_))
+                    | Load::Block(_)
+                    | Load::Wan(_)
+                    | Load::Pep(_)
+                    | Load::Taken
             );
         let usual = match (self.options.quick, is_short) {
             _ if cell.load.is_once() => 1,
@@ -296,9 +323,14 @@ impl Rounds<'_> {
 
     fn times(&self, connections: u32) -> Times {
         let quick = if connections >= 1000 { 2 } else { 1 };
-        let seconds = self.options.seconds.unwrap_or(if self.options.quick { quick } else { self.experiment.seconds });
+        let seconds = self.options.seconds.unwrap_or(if self.options.quick {
+            quick
+        } else {
+            self.experiment.seconds
+        });
         // Thousands of connections have to be made first, each with one to the server behind it.
-        let connecting = f64::from(connections) / if connections > 10_000 { 4_000.0 } else { 10_000.0 };
+        let connecting =
+            f64::from(connections) / if connections > 10_000 { 4_000.0 } else { 10_000.0 };
         let warm_up = if self.options.quick { 0.3 } else { 1.0 } + connecting;
         Times { warm_up, seconds: f64::from(seconds) }
     }
@@ -328,12 +360,17 @@ impl Rounds<'_> {
             return Ok(f64::from(FAR_RATE));
         }
         let Load::HalfOfNginx { of, connections } = cell.load else { return Ok(0.0) };
-        let known = self.measured.records.iter().filter(|record| record.cell == of && record.contender == "nginx");
+        let known = self
+            .measured
+            .records
+            .iter()
+            .filter(|record| record.cell == of && record.contender == "nginx");
         let rates: Vec<f64> = known.map(|record| record.figure(Metric::Rate)).collect();
         if !rates.is_empty() {
             return Ok(median(rates) / 2.0);
         }
-        let nginx = contender("nginx").ok_or_else(|| unknown(self.experiment, "contender", "nginx"))?;
+        let nginx =
+            contender("nginx").ok_or_else(|| unknown(self.experiment, "contender", "nginx"))?;
         let running = stage.start(nginx, cell)?;
         let load = Closed { connections, body: 3, kind: RequestKind::Minimal };
         Ok(load::closed(stage, &running, load, Times { warm_up: 1.0, seconds: 3.0 })?.rate / 2.0)
@@ -342,29 +379,46 @@ impl Rounds<'_> {
     /// Returns half of what HAProxy reached through a router in a closed loop, or a quarter of what
     /// got through where it can't take part; measured now when that wasn't part of this run.
     fn half_of_rival(&self, stage: &Stage, cell: &Cell, load: Pep) -> io::Result<f64> {
-        let named = |name| contender(name).ok_or_else(|| unknown(self.experiment, "contender", name));
+        let named =
+            |name| contender(name).ok_or_else(|| unknown(self.experiment, "contender", name));
         let (rival, routed) = (named(pep_cells::rival(load))?, named(pep_cells::ROUTED)?);
-        let has_rival = stage.obstacle(rival, cell).or_else(|| pep::obstacle(stage, rival, cell)).is_none();
+        let has_rival =
+            stage.obstacle(rival, cell).or_else(|| pep::obstacle(stage, rival, cell)).is_none();
         let (who, share) = if has_rival { (rival, 0.5) } else { (routed, 0.25) };
         let (name, closed) = pep_cells::closed(load);
-        let known = self.measured.records.iter().filter(|record| record.cell == name && record.contender == who.name);
+        let known = self
+            .measured
+            .records
+            .iter()
+            .filter(|record| record.cell == name && record.contender == who.name);
         let rates: Vec<f64> = known.map(|record| record.figure(Metric::Rate)).collect();
         if !rates.is_empty() {
             return Ok(median(rates) * share);
         }
-        let (_, record) = pep::run(stage, who, closed, (0.0, Times { warm_up: 0.5, seconds: 2.0 }))?;
+        let (_, record) =
+            pep::run(stage, who, closed, (0.0, Times { warm_up: 0.5, seconds: 2.0 }))?;
         Ok(record.rate * share)
     }
 
-    fn run_once(&self, stage: &Stage, cell: &Cell, running: &Running, rate: f64) -> io::Result<Record> {
+    fn run_once(
+        &self,
+        stage: &Stage,
+        cell: &Cell,
+        running: &Running,
+        rate: f64,
+    ) -> io::Result<Record> {
         let times = self.times(cell.load.connections());
         match cell.load {
             Load::Closed(closed) => load::closed(stage, running, closed, times),
-            Load::HalfOfNginx { connections, .. } => load::open(stage, running, connections, (rate, SMALL), times),
+            Load::HalfOfNginx { connections, .. } => {
+                load::open(stage, running, connections, (rate, SMALL), times)
+            }
             Load::Fixed { connections, rate, path } => {
                 load::open(stage, running, connections, (f64::from(rate), path), times)
             }
-            Load::Flood { connections, rate } => flood::run(stage, running, (connections, rate), times),
+            Load::Flood { connections, rate } => {
+                flood::run(stage, running, (connections, rate), times)
+            }
             Load::Stalled(stalling) => stalled::run(stage, running, stalling, times),
             Load::Stall => load::stall(stage, running),
             Load::Idle(connections) => memory::idle(running, connections),
@@ -389,7 +443,13 @@ impl Rounds<'_> {
         }
     }
 
-    fn keep(&mut self, cell: &Cell, contender: &str, round: u32, mut record: Record) -> io::Result<()> {
+    fn keep(
+        &mut self,
+        cell: &Cell,
+        contender: &str,
+        round: u32,
+        mut record: Record,
+    ) -> io::Result<()> {
         record.cell = cell.name.clone();
         record.contender = contender.to_owned();
         record.round = round;
@@ -443,9 +503,15 @@ mod tests {
 
     #[test]
     fn two_that_run_side_by_side_change_places_in_each_round() {
-        let order = |contenders, side_by_side| (1..=4).flat_map(move |round| turns(contenders, round, side_by_side));
+        let order = |contenders, side_by_side| {
+            (1..=4).flat_map(move |round| turns(contenders, round, side_by_side))
+        };
         assert_eq!(order(2, true).collect::<Vec<_>>(), [0, 1, 1, 0, 0, 1, 1, 0]);
-        assert_eq!(order(2, false).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1, 0, 1], "the base line goes first");
+        assert_eq!(
+            order(2, false).collect::<Vec<_>>(),
+            [0, 1, 0, 1, 0, 1, 0, 1],
+            "the base line goes first"
+        );
         assert_eq!(turns(3, 2, true), [0, 1, 2]);
     }
 }

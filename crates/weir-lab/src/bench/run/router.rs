@@ -94,7 +94,8 @@ impl Row {
     /// # Errors
     /// Not root, or the kernel refuses, or has no IPv6 where the path needs it.
     pub(super) fn make(directory: &Path, way: Way) -> io::Result<Row> {
-        let [clients, router, server] = [Namespace::create()?, Namespace::create()?, Namespace::create()?];
+        let [clients, router, server] =
+            [Namespace::create()?, Namespace::create()?, Namespace::create()?];
         let mut row = Row { clients, router, server, way, links: Vec::new() };
         if way == Way::Ipv6 {
             row.have_ipv6()?;
@@ -130,7 +131,10 @@ impl Row {
     /// and clients may use any address that is local.
     fn have_ipv6(&self) -> io::Result<()> {
         if !Path::new("/proc/sys/net/ipv6").exists() {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel has no IPv6 (ipv6.disable=0)"));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel has no IPv6 (ipv6.disable=0)",
+            ));
         }
         for place in [Place::Clients, Place::Router, Place::Server] {
             self.set(place, "ipv6/conf/default/accept_dad", "0")?;
@@ -144,7 +148,8 @@ impl Row {
     fn await_path(&self) -> io::Result<()> {
         let (server, end) = (self.addresses().server, Instant::now() + PATH_PATIENCE);
         loop {
-            let tried = self.clients.enter(|| TcpStream::connect_timeout(&server, PATH_PATIENCE))?;
+            let tried =
+                self.clients.enter(|| TcpStream::connect_timeout(&server, PATH_PATIENCE))?;
             match tried.err() {
                 Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
                 Some(error) if Instant::now() >= end => {
@@ -158,20 +163,25 @@ impl Row {
 
     fn join(&self, directory: &Path) -> io::Result<()> {
         let pairs: String = [(INTERFACES[0], Place::Clients), (INTERFACES[1], Place::Server)]
-            .map(|(name, far)| format!("link add {name} type veth peer name router netns {}\n", self.entrance(far)))
+            .map(|(name, far)| {
+                format!("link add {name} type veth peer name router netns {}\n", self.entrance(far))
+            })
             .concat();
         self.configure(Place::Router, &pairs, directory)?;
         let Addresses { of_clients, of_router, of_server, .. } = *self.addresses();
-        let lines = [(Place::Clients, of_clients), (Place::Router, of_router), (Place::Server, of_server)];
+        let lines =
+            [(Place::Clients, of_clients), (Place::Router, of_router), (Place::Server, of_server)];
         lines.into_iter().try_for_each(|(place, lines)| self.configure(place, lines, directory))
     }
 
     /// The router's side of servers has to be Ethernet, so the long path begins behind one.
     fn join_bylinks(&mut self, directory: &Path) -> io::Result<()> {
         let hop = Namespace::create()?;
-        let pair = format!("link add servers type veth peer name router netns {}\n", entrance(&hop));
+        let pair =
+            format!("link add servers type veth peer name router netns {}\n", entrance(&hop));
         self.configure(Place::Router, &pair, directory)?;
-        let near = [(&self.router, "clients", "198.18.0.1"), (&self.clients, "router", "198.18.0.2")];
+        let near =
+            [(&self.router, "clients", "198.18.0.1"), (&self.clients, "router", "198.18.0.2")];
         let far = [(&hop, "server", "198.19.0.1"), (&self.server, "router", "198.19.0.2")];
         let links = [link(near, FAR_CLIENTS_MS)?, link(far, FAR_SERVER_MS)?];
         self.links.extend(links);
@@ -230,9 +240,16 @@ impl Row {
     ///
     /// # Errors
     /// As [`Process::start`].
-    pub(super) fn start(&self, place: Place, program: &Path, arguments: &[&str], log: &Path) -> io::Result<Process> {
+    pub(super) fn start(
+        &self,
+        place: Place,
+        program: &Path,
+        arguments: &[&str],
+        log: &Path,
+    ) -> io::Result<Process> {
         let words = self.words(place, program);
-        let words: Vec<&str> = words[1..].iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+        let words: Vec<&str> =
+            words[1..].iter().map(String::as_str).chain(arguments.iter().copied()).collect();
         Process::start(Path::new("nsenter"), &words, log)
     }
 
@@ -242,7 +259,12 @@ impl Row {
     ///
     /// # Errors
     /// As [`Process::await_that`].
-    pub(super) fn await_listening(&self, place: Place, port: u16, process: &mut Process) -> io::Result<()> {
+    pub(super) fn await_listening(
+        &self,
+        place: Place,
+        port: u16,
+        process: &mut Process,
+    ) -> io::Result<()> {
         let namespace = self.namespace(place);
         let sockets = self.addresses().sockets;
         let look = || namespace.enter(|| fs::read_to_string(sockets)).ok()?.ok();
@@ -268,12 +290,19 @@ fn entrance(namespace: &Namespace) -> String {
 }
 
 /// Lets a program execute these lines, in a namespace; its output goes to the directory.
-fn run_in(at: &Namespace, program: &str, options: &[&str], lines: &str, directory: &Path) -> io::Result<()> {
+fn run_in(
+    at: &Namespace,
+    program: &str,
+    options: &[&str],
+    lines: &str,
+    directory: &Path,
+) -> io::Result<()> {
     let file = directory.join(format!("router.{program}"));
     fs::write(&file, lines)?;
     let (place, file) = (format!("--net={}", entrance(at)), file.to_string_lossy());
     let words = [&[place.as_str(), program], options, &[&file]].concat();
-    Process::start(Path::new("nsenter"), &words, &directory.join(format!("router-{program}.log")))?.await_success()
+    Process::start(Path::new("nsenter"), &words, &directory.join(format!("router-{program}.log")))?
+        .await_success()
 }
 
 /// Makes a link with this round-trip time between two namespaces; `ends` has the names of its ends,
@@ -282,7 +311,11 @@ fn link(ends: [(&Namespace, &str, &str); 2], rtt_ms: u32) -> io::Result<Link> {
     let end = |(at, name, address): (&Namespace, &str, &str)| -> io::Result<End> {
         let address = address.parse().map_err(io::Error::other)?;
         let (path, name) = (entrance(at), name.to_owned());
-        Ok(End { name, place: link::Place::At(path.clone().into(), path), addresses: vec![(address, 24)] })
+        Ok(End {
+            name,
+            place: link::Place::At(path.clone().into(), path),
+            addresses: vec![(address, 24)],
+        })
     };
     let way = Terms {
         rate: None,
@@ -304,7 +337,8 @@ fn is_listening(sockets: &str, port: u16) -> bool {
     let is_it = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         let local = fields.next().and_then(|local| local.rsplit_once(':'));
-        local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port)) && fields.nth(1) == Some("0A")
+        local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+            && fields.nth(1) == Some("0A")
     };
     sockets.lines().any(is_it)
 }

@@ -101,9 +101,20 @@ impl Servers {
 
 impl Server {
     fn begin(&mut self, weir: &Path, misbehave: Option<&str>) -> io::Result<u32> {
-        let (weir, listen, log) = (weir.to_string_lossy(), self.address.to_string(), self.log.to_string_lossy());
+        let (weir, listen, log) =
+            (weir.to_string_lossy(), self.address.to_string(), self.log.to_string_lossy());
         // Another signal than the usual one at our death: SIGTERM does nothing to a process that is frozen.
-        let mut words = vec!["--pdeathsig", "KILL", "--", &weir, "origin", "--listen", &listen, "--threads", "1"];
+        let mut words = vec![
+            "--pdeathsig",
+            "KILL",
+            "--",
+            &weir,
+            "origin",
+            "--listen",
+            &listen,
+            "--threads",
+            "1",
+        ];
         words.extend(["--log", &log]);
         words.extend(misbehave.into_iter().flat_map(|how| ["--misbehave", how]));
         let mut process = Process::start(Path::new("setpriv"), &words, &self.output)?;

@@ -113,8 +113,10 @@ pub(super) fn nginx_origin(
     often: bool,
 ) -> String {
     let small = small_files(bodies);
-    let listen: String =
-        listen.iter().map(|address| format!("        listen {address} reuseport backlog=65535;\n")).collect();
+    let listen: String = listen
+        .iter()
+        .map(|address| format!("        listen {address} reuseport backlog=65535;\n"))
+        .collect();
     let http = format!(
         "    sendfile on;
     open_file_cache max=100 inactive=1h;
@@ -160,15 +162,26 @@ pub(super) fn nginx_proxy(
 }
 
 /// HAProxy, a process of it.
-pub(super) fn haproxy(listen: SocketAddr, to: &[impl Display], shape: Shape, descriptors: u64) -> String {
+pub(super) fn haproxy(
+    listen: SocketAddr,
+    to: &[impl Display],
+    shape: Shape,
+    descriptors: u64,
+) -> String {
     let threads = shape.threads;
     // Several processes would all be pinned to the same first cores.
-    let pinned =
-        if shape.processes > 1 { String::new() } else { format!("    cpu-map auto:1/1-{threads} 0-{}\n", threads - 1) };
+    let pinned = if shape.processes > 1 {
+        String::new()
+    } else {
+        format!("    cpu-map auto:1/1-{threads} 0-{}\n", threads - 1)
+    };
     // It wants two descriptors for each of its connections.
     let most = descriptors.saturating_sub(DESCRIPTORS_OTHER) * 3 / 4;
-    let servers: String =
-        to.iter().enumerate().map(|(at, to)| format!("    server s{at} {to} pool-purge-delay 1h\n")).collect();
+    let servers: String = to
+        .iter()
+        .enumerate()
+        .map(|(at, to)| format!("    server s{at} {to} pool-purge-delay 1h\n"))
+        .collect();
     format!(
         "global
     nbthread {threads}
@@ -204,7 +217,11 @@ pub(super) fn haproxy_tcp(
 ) -> String {
     let most = descriptors.saturating_sub(DESCRIPTORS_OTHER) * 3 / 4;
     let size = if pipes == TcpPipes::Large { "    tune.pipesize 1048576\n" } else { "" };
-    let splice = if pipes == TcpPipes::None { "" } else { "    option splice-request\n    option splice-response\n" };
+    let splice = if pipes == TcpPipes::None {
+        ""
+    } else {
+        "    option splice-request\n    option splice-response\n"
+    };
     format!(
         "global
     nbthread {cores}
@@ -231,9 +248,9 @@ backend app
 /// Envoy, as JSON: no access log, no statistics by request, circuit breakers that never open.
 pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
     let address = |at: &SocketAddr| serde_json::json!({"socket_address": {"address": at.ip().to_string(), "port_value": at.port()}});
-    let endpoints: Vec<_> = to.iter().map(|at| serde_json::json!({"endpoint": {"address": address(at)}})).collect();
-    let manager =
-        "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+    let endpoints: Vec<_> =
+        to.iter().map(|at| serde_json::json!({"endpoint": {"address": address(at)}})).collect();
+    let manager = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
     let many = 1_000_000_000;
     serde_json::json!({"static_resources": {
         "listeners": [{
@@ -275,12 +292,22 @@ const LIMITS: &str = "shield {
 ";
 
 /// weir's configuration file, for a process of it.
-pub(super) fn weir(listen: SocketAddr, to: impl Display, workers: usize, settings: WeirSettings) -> String {
+pub(super) fn weir(
+    listen: SocketAddr,
+    to: impl Display,
+    workers: usize,
+    settings: WeirSettings,
+) -> String {
     let WeirSettings { io, connections, queue, pipeline, pool, limits, lines, .. } = settings;
     let limits = if limits { LIMITS } else { "" };
     let (mode, number) = match pool {
-        "pipelined" => (format!("queue-size {queue}\n    pipeline {pipeline}"), format!(" connections={connections}")),
-        "shared" => (format!("queue-size {queue}\n    pool shared"), format!(" connections={connections}")),
+        "pipelined" => (
+            format!("queue-size {queue}\n    pipeline {pipeline}"),
+            format!(" connections={connections}"),
+        ),
+        "shared" => {
+            (format!("queue-size {queue}\n    pool shared"), format!(" connections={connections}"))
+        }
         _ => (format!("pool {pool}"), String::new()),
     };
     format!(
@@ -302,7 +329,12 @@ route host=\"*\" path=\"/\" {{
 }
 
 /// Returns weir's configuration as a forward proxy that may reach the origin.
-pub(super) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, (pool, io): (&str, &str)) -> String {
+pub(super) fn weir_forward(
+    listen: SocketAddr,
+    to: SocketAddr,
+    workers: usize,
+    (pool, io): (&str, &str),
+) -> String {
     let (address, port) = (to.ip(), to.port());
     format!(
         "workers {workers}
@@ -355,12 +387,18 @@ pub(super) fn haproxy_through(
     (pipes, reads): (TcpPipes, bool),
 ) -> String {
     let source = if any.is_ipv4() { any.ip().to_string() } else { format!("[{}]", any.ip()) };
-    let mode =
-        if reads { "    mode http\n    timeout http-request 1h\n    http-reuse never\n" } else { "    mode tcp\n" };
+    let mode = if reads {
+        "    mode http\n    timeout http-request 1h\n    http-reuse never\n"
+    } else {
+        "    mode tcp\n"
+    };
     haproxy_tcp(any, any, cores, descriptors, pipes)
         .replace("    mode tcp\n", mode)
         .replace(&format!("bind {any}"), &format!("bind {any} transparent"))
-        .replace(&format!("    server s0 {any}"), &format!("    source {source} usesrc clientip\n    server s *"))
+        .replace(
+            &format!("    server s0 {any}"),
+            &format!("    source {source} usesrc clientip\n    server s *"),
+        )
 }
 
 /// Returns weir's configuration in TCP mode between clients and their original destinations, from
@@ -396,7 +434,11 @@ upstream \"through\" {{
 }
 
 /// nginx as a forward proxy: its upstream is what Host says, to which it can't keep connections.
-pub(super) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, descriptors): (u64, u64)) -> String {
+pub(super) fn nginx_forward(
+    directory: &Path,
+    listen: SocketAddr,
+    (workers, descriptors): (u64, u64),
+) -> String {
     let http = format!(
         "    proxy_buffers 16 32k;
     proxy_max_temp_file_size 0;
@@ -463,10 +505,17 @@ mod tests {
     #[test]
     fn the_origin_reads_small_files_and_has_the_kernel_send_large_ones() {
         let at = [SocketAddr::from(([127, 0, 0, 1], 1))];
-        let text = nginx_origin((Path::new("/d"), "origin"), &at, (2, 20_000), &[4096, 1 << 20, 4096], false);
+        let text = nginx_origin(
+            (Path::new("/d"), "origin"),
+            &at,
+            (2, 20_000),
+            &[4096, 1 << 20, 4096],
+            false,
+        );
         assert_eq!(text.matches("location = /4096 { sendfile off; }").count(), 1, "{text}");
         assert!(
-            text.contains("location = /index.html { sendfile off; }") && text.contains("    sendfile on;"),
+            text.contains("location = /index.html { sendfile off; }")
+                && text.contains("    sendfile on;"),
             "{text}"
         );
         assert!(!text.contains("1048576"), "{text}");
@@ -478,18 +527,31 @@ mod tests {
         let text = haproxy_through(any, 2, 20_000, (TcpPipes::None, false));
         let http = haproxy_through(any, 2, 20_000, (TcpPipes::Large, true));
         let six = haproxy_through("[::]:8080".parse().unwrap(), 2, 20_000, (TcpPipes::None, false));
-        assert!(six.contains("bind [::]:8080 transparent") && six.contains("source [::] usesrc"), "{six}");
-        assert!(text.contains("mode tcp") && http.contains("mode http") && !http.contains("mode tcp"), "{http}");
-        assert!(http.contains("option splice-response") && http.contains("usesrc clientip\n    server s *"), "{http}");
-        let lines =
-            ["    bind 0.0.0.0:8080 transparent backlog", "\n    source 0.0.0.0 usesrc clientip\n    server s *\n"];
+        assert!(
+            six.contains("bind [::]:8080 transparent") && six.contains("source [::] usesrc"),
+            "{six}"
+        );
+        assert!(
+            text.contains("mode tcp") && http.contains("mode http") && !http.contains("mode tcp"),
+            "{http}"
+        );
+        assert!(
+            http.contains("option splice-response")
+                && http.contains("usesrc clientip\n    server s *"),
+            "{http}"
+        );
+        let lines = [
+            "    bind 0.0.0.0:8080 transparent backlog",
+            "\n    source 0.0.0.0 usesrc clientip\n    server s *\n",
+        ];
         lines.iter().for_each(|line| assert!(text.contains(line), "{text}"));
         assert!(!text.contains("s0"), "{text}");
     }
 
     #[test]
     fn an_address_of_each_server_stands_in_each_configuration() {
-        let (listen, to) = (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
+        let (listen, to) =
+            (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
         let shape = Shape { processes: 1, threads: 2 };
         let all = [
             nginx_proxy(Path::new("/d"), listen, &[to], (2, 20_000)),

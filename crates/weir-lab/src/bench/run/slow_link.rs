@@ -28,8 +28,12 @@ const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 pub(super) fn obstacle(programs: &Programs, contender: Contender) -> Option<String> {
     static LINK: OnceLock<Option<String>> = OnceLock::new();
     let look = || {
-        if let Some(missing) = ["ip", "nsenter", "setpriv"].into_iter().find(|tool| programs.path(tool).is_none()) {
-            return Some(format!("{missing} is not installed, which programs in network namespaces take"));
+        if let Some(missing) =
+            ["ip", "nsenter", "setpriv"].into_iter().find(|tool| programs.path(tool).is_none())
+        {
+            return Some(format!(
+                "{missing} is not installed, which programs in network namespaces take"
+            ));
         }
         let wan = Wan { object: Object::Small, rtt_ms: 0, lost_permille: 0 };
         Link::spawn(&options(wan, 0)).err().map(why)
@@ -86,7 +90,10 @@ mod tests {
     fn a_congestion_control_that_the_kernel_has_not_is_named() {
         assert_eq!(lacking(wan::weir("bbr", "cubic"), "reno cubic bbr\n"), None);
         let why = lacking(wan::weir("bbr", "cubic"), "reno cubic\n").unwrap();
-        assert!(why.starts_with("the kernel has no congestion control bbr (it has reno cubic); "), "{why}");
+        assert!(
+            why.starts_with("the kernel has no congestion control bbr (it has reno cubic); "),
+            "{why}"
+        );
         let why = lacking(wan::weir("bbr", "cubic"), "reno bbr\n").unwrap();
         assert!(why.contains(" cubic ("), "the side of the server has it: {why}");
         assert_eq!(lacking(wan::haproxy("bbr"), "reno bbr\n"), None);

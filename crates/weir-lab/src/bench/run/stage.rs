@@ -67,7 +67,16 @@ impl Running {
         let (addresses, generator) = (vec![address], Generator::Bomb);
         let processes = Vec::new();
         let (destination, secure, streams, origin) = (None, None, None, None);
-        Running { addresses, generator, destination, secure, streams, is_alone: false, processes, origin }
+        Running {
+            addresses,
+            generator,
+            destination,
+            secure,
+            streams,
+            is_alone: false,
+            processes,
+            origin,
+        }
     }
 
     /// A server that uses TLS at this address, started by others.
@@ -76,7 +85,10 @@ impl Running {
     }
 
     /// A proxy with its origin, each with where it listens, which may be in another network namespace.
-    pub(super) fn of((proxy, address): (Process, SocketAddr), origin: (Process, SocketAddr)) -> Running {
+    pub(super) fn of(
+        (proxy, address): (Process, SocketAddr),
+        origin: (Process, SocketAddr),
+    ) -> Running {
         Running { processes: vec![proxy], origin: Some(origin), ..Running::direct(address) }
     }
 
@@ -124,7 +136,8 @@ impl Running {
         let Some(secure) = self.secure else { return Vec::new() };
         let mut words = vec!["--insecure".to_owned()];
         words.extend(
-            [("version", VERSION), ("suite", SUITE), ("group", GROUP)].map(|(of, it)| format!("--tls-{of}={it}")),
+            [("version", VERSION), ("suite", SUITE), ("group", GROUP)]
+                .map(|(of, it)| format!("--tls-{of}={it}")),
         );
         words.extend(secure.resumes.then(|| "--tls-resume".to_owned()));
         words
@@ -132,7 +145,9 @@ impl Running {
 
     /// Returns the generator's arguments for HTTP/2.
     pub(super) fn http2_words(&self) -> Vec<String> {
-        self.streams.map_or(Vec::new(), |streams| vec!["--http2".to_owned(), format!("--streams={streams}")])
+        self.streams.map_or(Vec::new(), |streams| {
+            vec!["--http2".to_owned(), format!("--streams={streams}")]
+        })
     }
 
     /// Its processes; none for direct.
@@ -160,7 +175,12 @@ impl Stage {
     ///
     /// # Errors
     /// A program is missing or doesn't start.
-    pub(super) fn open(weir: &Path, programs: Programs, origin_is_weir: bool, bodies: &[u64]) -> io::Result<Stage> {
+    pub(super) fn open(
+        weir: &Path,
+        programs: Programs,
+        origin_is_weir: bool,
+        bodies: &[u64],
+    ) -> io::Result<Stage> {
         let directory = std::env::temp_dir().join(format!(
             "weir-bench-{}-{}",
             std::process::id(),
@@ -179,13 +199,23 @@ impl Stage {
             let addresses = free_addresses(ORIGIN_ADDRESSES)?;
             let path = directory.join("origin.conf");
             let workers = (cores as u64, descriptors);
-            let text = settings::nginx_origin((&directory, "origin"), &addresses, workers, bodies, false);
+            let text =
+                settings::nginx_origin((&directory, "origin"), &addresses, workers, bodies, false);
             fs::write(&path, text)?;
             (start_nginx(&programs, &path, &directory, &log)?, addresses)
         };
         origin.await_listening(addresses[0])?;
         let weir = weir.to_owned();
-        Ok(Stage { directory, cores, descriptors, weir, programs, origin, addresses, origin_is_weir })
+        Ok(Stage {
+            directory,
+            cores,
+            descriptors,
+            weir,
+            programs,
+            origin,
+            addresses,
+            origin_is_weir,
+        })
     }
 
     /// The binary that is measured, and that measures.
@@ -222,9 +252,14 @@ impl Stage {
             return Some("nft is not installed".to_owned());
         }
         let clients = cell.load.connections();
-        let servers = settings::shape(u64::from(clients), self.descriptors, self.cores).map(|shape| shape.processes);
-        if !self.origin_is_weir && servers.as_ref().is_ok_and(|processes| *processes > self.cores as u64) {
-            return Some(format!("{clients} connections would take an origin of more processes than cores"));
+        let servers = settings::shape(u64::from(clients), self.descriptors, self.cores)
+            .map(|shape| shape.processes);
+        if !self.origin_is_weir
+            && servers.as_ref().is_ok_and(|processes| *processes > self.cores as u64)
+        {
+            return Some(format!(
+                "{clients} connections would take an origin of more processes than cores"
+            ));
         }
         if self.origin_is_weir && contender.what == What::Direct && servers != Ok(1) {
             return Some(format!(
@@ -253,7 +288,12 @@ impl Stage {
     ///
     /// # Errors
     /// As [`Stage::start`].
-    pub(super) fn start_tuned(&self, contender: Contender, cell: &Cell, tuning: Tuning) -> io::Result<Running> {
+    pub(super) fn start_tuned(
+        &self,
+        contender: Contender,
+        cell: &Cell,
+        tuning: Tuning,
+    ) -> io::Result<Running> {
         if cell.load == Load::Stall {
             return self.start_stalling(contender);
         }
@@ -267,53 +307,95 @@ impl Stage {
                 addresses = vec![self.addresses[0]];
                 Vec::new()
             }
-            What::Origin(io) => vec![start_origin(&self.weir, address, self.cores, &["--io", io], &log)?],
+            What::Origin(io) => {
+                vec![start_origin(&self.weir, address, self.cores, &["--io", io], &log)?]
+            }
             What::Nginx => {
-                let workers = (self.shape(contender, clients)?.processes.max(self.cores as u64), self.descriptors);
-                let text = settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
+                let workers = (
+                    self.shape(contender, clients)?.processes.max(self.cores as u64),
+                    self.descriptors,
+                );
+                let text =
+                    settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
                 let text = self.sealed(contender, cell, tuned(text, tuning))?;
-                vec![start_nginx(&self.programs, &self.file(contender, &text)?, &self.directory, &log)?]
+                vec![start_nginx(
+                    &self.programs,
+                    &self.file(contender, &text)?,
+                    &self.directory,
+                    &log,
+                )?]
             }
             What::NginxForward => {
-                let workers = (self.shape(contender, clients)?.processes.max(self.cores as u64), self.descriptors);
+                let workers = (
+                    self.shape(contender, clients)?.processes.max(self.cores as u64),
+                    self.descriptors,
+                );
                 let text = settings::nginx_forward(&self.directory, address, workers);
-                vec![start_nginx(&self.programs, &self.file(contender, &text)?, &self.directory, &log)?]
+                vec![start_nginx(
+                    &self.programs,
+                    &self.file(contender, &text)?,
+                    &self.directory,
+                    &log,
+                )?]
             }
             What::HaproxyTcp(_) | What::Caching(_) => {
                 return self.start_by_text(contender, address, (clients, tuning));
             }
             What::WeirForward { pool, io } => {
-                let text = settings::weir_forward(address, self.addresses[0], self.cores, (pool, io));
+                let text =
+                    settings::weir_forward(address, self.addresses[0], self.cores, (pool, io));
                 vec![self.start_weir(contender.name, &text, &log)?]
             }
             What::WeirClosing => {
                 let (closing, to) = self.start_closing()?;
                 origin = Some((closing, to));
-                vec![self.start_weir(contender.name, &settings::weir(address, to, self.cores, WEIR), &log)?]
+                vec![self.start_weir(
+                    contender.name,
+                    &settings::weir(address, to, self.cores, WEIR),
+                    &log,
+                )?]
             }
             What::Weir(weir) => {
                 let shape = self.shape(contender, clients)?;
                 addresses = free_addresses(shape.processes as u8)?;
                 let program = if weir.is_before { self.programs.path(BEFORE) } else { None };
                 let program = program.as_deref().unwrap_or(&self.weir);
-                let text = |at| settings::weir(at, self.addresses[0], shape.threads, weir.for_clients(clients));
+                let text = |at| {
+                    settings::weir(at, self.addresses[0], shape.threads, weir.for_clients(clients))
+                };
                 let started = addresses.iter().enumerate().map(|(nth, at)| {
                     let log = self.directory.join(format!("{}.{nth}.log", contender.name));
                     let text = self.sealed(contender, cell, text(*at))?;
-                    self.start_weir_at(program, &format!("{}.{nth}", contender.name), &text, (&log, None))
+                    self.start_weir_at(
+                        program,
+                        &format!("{}.{nth}", contender.name),
+                        &text,
+                        (&log, None),
+                    )
                 });
                 started.collect::<io::Result<_>>()?
             }
             What::Pingora => {
                 let words = [address.to_string(), self.cores.to_string()];
-                let words: Vec<String> =
-                    words.into_iter().chain(self.addresses.iter().map(ToString::to_string)).collect();
+                let words: Vec<String> = words
+                    .into_iter()
+                    .chain(self.addresses.iter().map(ToString::to_string))
+                    .collect();
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 vec![start_program(&self.programs, "weir-bench-pingora", &words, &log)?]
             }
-            What::Haproxy | What::Envoy => self.start_sharing(contender, (cell, tuning), address, &log)?,
-            What::Limiting(_) | What::Split(_) | What::Through(_) | What::Rival(_) | What::HaproxyCapped(_) => {
-                return Err(io::Error::other(format!("{} is started by its own load only", contender.name)));
+            What::Haproxy | What::Envoy => {
+                self.start_sharing(contender, (cell, tuning), address, &log)?
+            }
+            What::Limiting(_)
+            | What::Split(_)
+            | What::Through(_)
+            | What::Rival(_)
+            | What::HaproxyCapped(_) => {
+                return Err(io::Error::other(format!(
+                    "{} is started by its own load only",
+                    contender.name
+                )));
             }
         };
         let destination = contender.what.is_forward().then_some(self.addresses[0]);
@@ -321,14 +403,28 @@ impl Stage {
         let secure = cell.secure.filter(|_| !contender.is_plain());
         let streams = cell.streams.filter(|_| !contender.is_http1());
         let is_alone = contender.is_alone();
-        self.await_all(Running { addresses, generator, destination, secure, streams, is_alone, processes, origin })
+        self.await_all(Running {
+            addresses,
+            generator,
+            destination,
+            secure,
+            streams,
+            is_alone,
+            processes,
+            origin,
+        })
     }
 
     /// Starts a proxy with this configuration and waits until it listens.
     ///
     /// # Errors
     /// It doesn't start, or is not a proxy.
-    pub(super) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
+    pub(super) fn start_with(
+        &self,
+        contender: Contender,
+        listen: SocketAddr,
+        text: &str,
+    ) -> io::Result<Running> {
         self.start_looked_at(contender, listen, text, None)
     }
 
@@ -356,7 +452,11 @@ impl Stage {
                 &log,
             )?,
             _ if program == Some("varnishd") => {
-                let words = cache_settings::varnish_words(listen, (&self.file(contender, text)?, text), self.cores)?;
+                let words = cache_settings::varnish_words(
+                    listen,
+                    (&self.file(contender, text)?, text),
+                    self.cores,
+                )?;
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 start_program(&self.programs, "varnishd", &words, &log)?
             }
@@ -370,7 +470,8 @@ impl Stage {
 
     /// Returns how many processes a contender needs for this many clients.
     fn shape(&self, contender: Contender, clients: u32) -> io::Result<Shape> {
-        settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores).map_err(io::Error::other)
+        settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores)
+            .map_err(io::Error::other)
     }
 
     /// Starts as many processes as its descriptors require, all on one address.
@@ -392,7 +493,8 @@ impl Stage {
         let (path, threads) = (file.to_string_lossy(), shape.threads.to_string());
         let start = |_| match is_envoy {
             true => {
-                let words = ["-c", &path, "--concurrency", &threads, "-l", "off", "--disable-hot-restart"];
+                let words =
+                    ["-c", &path, "--concurrency", &threads, "-l", "off", "--disable-hot-restart"];
                 start_program(&self.programs, "envoy", &words, log)
             }
             false => start_program(&self.programs, "haproxy", &["-db", "-f", &path], log),
@@ -409,12 +511,19 @@ impl Stage {
     ) -> io::Result<Running> {
         let place = (self.directory(), self.cores, self.descriptors);
         let text = match contender.what {
-            What::HaproxyTcp(pipes) => {
-                settings::haproxy_tcp(listen, self.addresses[0], self.cores, self.descriptors, pipes)
-            }
-            What::Caching(cacher) => {
-                cache_settings::text(cacher, place, (listen, &self.addresses), Wishes::plain(ROOM_MIB, clients))?
-            }
+            What::HaproxyTcp(pipes) => settings::haproxy_tcp(
+                listen,
+                self.addresses[0],
+                self.cores,
+                self.descriptors,
+                pipes,
+            ),
+            What::Caching(cacher) => cache_settings::text(
+                cacher,
+                place,
+                (listen, &self.addresses),
+                Wishes::plain(ROOM_MIB, clients),
+            )?,
             _ => return Err(io::Error::other(format!("cannot set {} like this", contender.name))),
         };
         self.start_with(contender, listen, &tuned(text, tuning))
@@ -439,7 +548,9 @@ impl Stage {
             None => text,
         };
         match cell.streams {
-            Some(_) if !contender.is_http1() => http2::spoken(contender.what, &text, secure.is_some()),
+            Some(_) if !contender.is_http1() => {
+                http2::spoken(contender.what, &text, secure.is_some())
+            }
             _ => Ok(text),
         }
     }
@@ -452,7 +563,8 @@ impl Stage {
         let file = |end: &str| self.directory.join(format!("{key:?}.{end}"));
         let files = tls::Files { certificate: file("crt"), key: file("key"), both: file("pem") };
         if !files.both.exists() {
-            let made = Certificate::local(key, Ipv4Addr::LOCALHOST.into()).map_err(io::Error::other)?;
+            let made =
+                Certificate::local(key, Ipv4Addr::LOCALHOST.into()).map_err(io::Error::other)?;
             fs::write(&files.certificate, &made.certificate)?;
             fs::write(&files.key, &made.key)?;
             fs::write(&files.both, made.certificate + &made.key)?;
@@ -463,7 +575,10 @@ impl Stage {
     fn await_all(&self, mut running: Running) -> io::Result<Running> {
         let Running { addresses, processes, .. } = &mut running;
         let addresses = addresses.iter().cycle();
-        processes.iter_mut().zip(addresses).try_for_each(|(process, at)| process.await_listening(*at))?;
+        processes
+            .iter_mut()
+            .zip(addresses)
+            .try_for_each(|(process, at)| process.await_listening(*at))?;
         Ok(running)
     }
 
@@ -479,7 +594,13 @@ impl Stage {
         self.start_weir_at(&self.weir, name, text, (log, None))
     }
 
-    fn start_weir_at(&self, weir: &Path, name: &str, text: &str, place: (&Path, Option<&Path>)) -> io::Result<Process> {
+    fn start_weir_at(
+        &self,
+        weir: &Path,
+        name: &str,
+        text: &str,
+        place: (&Path, Option<&Path>),
+    ) -> io::Result<Process> {
         let (log, admin) = place;
         let file = self.directory.join(format!("{name}.kdl"));
         fs::write(&file, text)?;
@@ -492,7 +613,8 @@ impl Stage {
         let address = free_address()?;
         let (path, log) = (self.directory.join("closing.conf"), self.directory.join("closing.log"));
         let workers = (self.cores as u64, self.descriptors);
-        let text = settings::nginx_origin((&self.directory, "closing"), &[address], workers, &[], true);
+        let text =
+            settings::nginx_origin((&self.directory, "closing"), &[address], workers, &[], true);
         fs::write(&path, text)?;
         let mut process = start_nginx(&self.programs, &path, &self.directory, &log)?;
         process.await_listening(address)?;
@@ -552,9 +674,13 @@ impl Stage {
         let text = get(own.unwrap_or(self.addresses[0]), "/__stats")?;
         // weir's origin reports it as JSON, nginx in the second or first line of its text.
         let after = |word: &str| text.split(word).nth(1);
-        let number = after("\"connects\":").or_else(|| after("requests\n")).or_else(|| after("server accepts"));
+        let number = after("\"connects\":")
+            .or_else(|| after("requests\n"))
+            .or_else(|| after("server accepts"));
         number
-            .and_then(|rest| rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
+            .and_then(|rest| {
+                rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+            })
             .ok_or_else(|| io::Error::other(format!("the origin's counters can't be read: {text}")))
     }
 }
@@ -568,7 +694,8 @@ impl Drop for Stage {
 
 /// The caller fills in the contender and the cells.
 fn setting<'a>(processes: impl Iterator<Item = &'a Process> + Clone) -> Setting {
-    let mut configurations: Vec<String> = processes.clone().filter_map(Process::configuration).collect();
+    let mut configurations: Vec<String> =
+        processes.clone().filter_map(Process::configuration).collect();
     // Several processes of a contender differ only in addresses.
     configurations.dedup_by_key(|text| without_ports(text));
     let commands = processes.map(Process::command_line).collect();

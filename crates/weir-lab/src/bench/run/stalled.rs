@@ -24,7 +24,12 @@ const STALLED_MAX: &str = "10m";
 ///
 /// # Errors
 /// A generator fails, or the user interrupts.
-pub(super) fn run(stage: &Stage, running: &Running, stalling: Stalling, times: Times) -> io::Result<Record> {
+pub(super) fn run(
+    stage: &Stage,
+    running: &Running,
+    stalling: Stalling,
+    times: Times,
+) -> io::Result<Record> {
     let Stalling { connections, rate, clients, streams, body } = stalling;
     let mut others = None;
     if !running.is_alone {
@@ -45,7 +50,8 @@ pub(super) fn run(stage: &Stage, running: &Running, stalling: Stalling, times: T
         let total = &summary["total"];
         let reset = total["resets"].as_object().into_iter().flat_map(|codes| codes.values());
         let reset = reset.filter_map(serde_json::Value::as_u64).sum();
-        let stalled = Stalled { open: total["requests"]["unfinished"].as_u64().unwrap_or(0), reset };
+        let stalled =
+            Stalled { open: total["requests"]["unfinished"].as_u64().unwrap_or(0), reset };
         if stalled == Stalled::default() {
             record.errors.insert("nobody_stalled".to_owned(), 1);
         }

@@ -42,21 +42,34 @@ pub(super) fn obstacle(cell: &Cell) -> Option<String> {
         return None;
     }
     if available_cores().len() < 2 {
-        return Some("needs two cores: one to take away, and one for clients and server".to_owned());
+        return Some(
+            "needs two cores: one to take away, and one for clients and server".to_owned(),
+        );
     }
-    let tried = std::thread::spawn(take_precedence).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    tried.err().map(|error| format!("cannot take a core from other programs here ({error}): needs root"))
+    let tried = std::thread::spawn(take_precedence)
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    tried
+        .err()
+        .map(|error| format!("cannot take a core from other programs here ({error}): needs root"))
 }
 
 /// Does one run of this many seconds. The moments are those of the round.
 ///
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
-pub(super) fn run(stage: &Stage, contender: Contender, (round, seconds): (u32, u32)) -> io::Result<(Running, Record)> {
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    (round, seconds): (u32, u32),
+) -> io::Result<(Running, Record)> {
     let cores = available_cores();
-    let Some((core, others)) = cores.split_first() else { return Err(io::Error::other("no core is known")) };
+    let Some((core, others)) = cores.split_first() else {
+        return Err(io::Error::other("no core is known"));
+    };
     let (to, log) = (free_address()?, stage.scratch("taken-origin.log"));
-    let mut server = Aside::go(others)?.within(|| start_origin(stage.weir(), to, others.len(), &[], &log))?;
+    let mut server =
+        Aside::go(others)?.within(|| start_origin(stage.weir(), to, others.len(), &[], &log))?;
     server.await_listening(to)?;
     let running = if contender.what == What::Direct {
         Running::origin_alone((server, to))
@@ -68,7 +81,8 @@ pub(super) fn run(stage: &Stage, contender: Contender, (round, seconds): (u32, u
     let taker = Taker::start(*core, u64::from(round));
     let (connections, rate) = BESIDE;
     let times = Times { warm_up: WARM_UP, seconds: f64::from(seconds) };
-    let asked = Aside::go(others)?.within(|| load::open(stage, &running, connections, (f64::from(rate), SMALL), times));
+    let asked = Aside::go(others)?
+        .within(|| load::open(stage, &running, connections, (f64::from(rate), SMALL), times));
     let taken = taker.end()?;
     let mut record = asked?;
     record.special.taken = Some(taken);
@@ -115,7 +129,8 @@ impl Taker {
 
     /// Ends it and returns what it took.
     fn end(mut self) -> io::Result<Taken> {
-        self.join().unwrap_or_else(|| Err(io::Error::other("the program that takes the core had ended")))
+        self.join()
+            .unwrap_or_else(|| Err(io::Error::other("the program that takes the core had ended")))
     }
 
     fn join(&mut self) -> Option<io::Result<Taken>> {
@@ -143,7 +158,9 @@ fn take(core: usize, seed: u64, ends: &AtomicBool) -> io::Result<Taken> {
     let mut times = 0;
     for at_us in Takings::new(seed) {
         let at = begin + Duration::from_micros(at_us);
-        while let Some(early) = at.checked_duration_since(Instant::now()).filter(|early| !early.is_zero()) {
+        while let Some(early) =
+            at.checked_duration_since(Instant::now()).filter(|early| !early.is_zero())
+        {
             if ends.load(Ordering::Relaxed) {
                 break;
             }
@@ -201,7 +218,9 @@ mod tests {
         let taker = Taker::start(available_cores()[0], 1);
         match taker.end() {
             Ok(taken) => assert!((0.0..=1.01).contains(&taken.share), "{taken:?}"),
-            Err(error) => eprintln!("skipped: who is not root may take no core from others ({error})"),
+            Err(error) => {
+                eprintln!("skipped: who is not root may take no core from others ({error})")
+            }
         }
     }
 }

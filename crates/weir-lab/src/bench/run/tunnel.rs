@@ -54,7 +54,9 @@ pub(super) fn run(
     let running = start_proxy(stage, contender, listener.local_addr()?)?;
     let record = match tunnels {
         Tunnels::Full(way) => full(stage, &running, &listener, way, seconds)?,
-        Tunnels::Idle(count) => memory::growth(&running, count, |count| hold(&running, &listener, count))?,
+        Tunnels::Idle(count) => {
+            memory::growth(&running, count, |count| hold(&running, &listener, count))?
+        }
     };
     Ok((running, record))
 }
@@ -63,7 +65,9 @@ fn start_proxy(stage: &Stage, contender: Contender, to: SocketAddr) -> io::Resul
     let (listen, cores) = (free_address()?, stage.cores());
     let text = match contender.what {
         What::Direct => return Ok(Running::direct(to)),
-        What::HaproxyTcp(pipes) => settings::haproxy_tcp(listen, to, cores, stage.descriptors(), pipes),
+        What::HaproxyTcp(pipes) => {
+            settings::haproxy_tcp(listen, to, cores, stage.descriptors(), pipes)
+        }
         What::WeirForward { pool, io } => settings::weir_forward(listen, to, cores, (pool, io)),
         _ => return Err(io::Error::other(format!("{} makes no tunnels", contender.name))),
     };
@@ -107,7 +111,10 @@ fn ask(stream: &mut TcpStream, destination: SocketAddr) -> io::Result<()> {
     if head.starts_with(b"HTTP/1.1 200 ") {
         return Ok(());
     }
-    Err(io::Error::other(format!("the proxy opens no tunnel: {}", String::from_utf8_lossy(&head[..length]))))
+    Err(io::Error::other(format!(
+        "the proxy opens no tunnel: {}",
+        String::from_utf8_lossy(&head[..length])
+    )))
 }
 
 fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
@@ -128,7 +135,13 @@ fn hold(running: &Running, listener: &TcpListener, count: u32) -> io::Result<Vec
     Ok(held)
 }
 
-fn full(stage: &Stage, running: &Running, listener: &TcpListener, way: Way, seconds: u32) -> io::Result<Record> {
+fn full(
+    stage: &Stage,
+    running: &Running,
+    listener: &TcpListener,
+    way: Way,
+    seconds: u32,
+) -> io::Result<Record> {
     let path = stage.scratch("tunnel-file");
     // Without blocks: its zeros come from the page cache and take no disk.
     File::create(&path)?.set_len(FILE_BYTES)?;
@@ -187,7 +200,11 @@ impl Flow {
         let ended = |_| io::Error::other("an end of the tunnel panicked");
         let sent = self.sender.join().map_err(ended)??;
         self.receiver.join().map_err(ended)??;
-        if self.received.load(Ordering::Relaxed) == sent { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        if self.received.load(Ordering::Relaxed) == sent {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
     }
 }
 

@@ -49,7 +49,8 @@ pub(super) fn run(
     let What::Split(split) = contender.what else {
         return Err(io::Error::other(format!("{} doesn't pass connections on", contender.name)));
     };
-    let mut link = Link::spawn(&options(wan, round)).map_err(|obstacle| io::Error::other(why(obstacle)))?;
+    let mut link =
+        Link::spawn(&options(wan, round)).map_err(|obstacle| io::Error::other(why(obstacle)))?;
     let [clients, server] = split.of_options(&fs::read_to_string(ALLOWED)?);
     if clients.is_none() {
         choose(stage, &link, split.clients)?;
@@ -62,7 +63,8 @@ pub(super) fn run(
     let mut record = before.finish();
     record.generator_us = own_cpu_us().saturating_sub(own_us) as f64;
     let [there, back] = link.figures();
-    record.special.wan = Some(Carried { to_servers: way(&there, &figures[0]), to_clients: way(&back, &figures[1]) });
+    record.special.wan =
+        Some(Carried { to_servers: way(&there, &figures[0]), to_clients: way(&back, &figures[1]) });
     fill(&mut record, seen, wan.object, time);
     link.stop().map_err(io::Error::other)?;
     Ok((running, record))
@@ -72,9 +74,11 @@ pub(super) fn run(
 /// clients: by their route. Outside the machine's own namespace, the default can only be one of
 /// `tcp_allowed_congestion_control` (tcp_set_default_congestion_control() of the kernel).
 fn choose(stage: &Stage, link: &Link, congestion: &str) -> io::Result<()> {
-    let (entrance, client) = (format!("--net={}", link.entrance(FAR)), format!("{CLIENT_ADDRESS}/32"));
+    let (entrance, client) =
+        (format!("--net={}", link.entrance(FAR)), format!("{CLIENT_ADDRESS}/32"));
     let words = [&entrance, "ip", "route", "add", &client, "dev", FAR_NAME, "congctl", congestion];
-    let mut process = Process::start(Path::new("nsenter"), &words, &stage.scratch("wan-route.log"))?;
+    let mut process =
+        Process::start(Path::new("nsenter"), &words, &stage.scratch("wan-route.log"))?;
     process.await_success()
 }
 
@@ -91,10 +95,16 @@ fn start(
     (contender, proxy): (Contender, Option<SplitProxy>),
     congestions: [Option<&str>; 2],
 ) -> io::Result<Running> {
-    let begin = |program: &Path, words: &[&str], name: &str, address: SocketAddr| -> io::Result<Process> {
-        let (entrance, program) = (format!("--net={}", link.entrance(FAR)), program.to_string_lossy());
+    let begin = |program: &Path,
+                 words: &[&str],
+                 name: &str,
+                 address: SocketAddr|
+     -> io::Result<Process> {
+        let (entrance, program) =
+            (format!("--net={}", link.entrance(FAR)), program.to_string_lossy());
         let words = [&[entrance.as_str(), &program], words].concat();
-        let mut process = Process::start(Path::new("nsenter"), &words, &stage.scratch(&format!("{name}.log")))?;
+        let mut process =
+            Process::start(Path::new("nsenter"), &words, &stage.scratch(&format!("{name}.log")))?;
         link.namespace(FAR).enter(|| process.await_listening(address))??;
         Ok(process)
     };
@@ -104,15 +114,18 @@ fn start(
     let (name, cores) = (contender.name, stage.cores());
     let (ending, text) = match proxy {
         SplitProxy::Weir => ("kdl", settings::weir_tcp((PROXY, ORIGIN), cores, congestions)),
-        SplitProxy::Haproxy => {
-            ("conf", settings::haproxy_tcp(PROXY, ORIGIN, cores, stage.descriptors(), TcpPipes::Large))
-        }
+        SplitProxy::Haproxy => (
+            "conf",
+            settings::haproxy_tcp(PROXY, ORIGIN, cores, stage.descriptors(), TcpPipes::Large),
+        ),
     };
     let file = stage.scratch(&format!("{name}.{ending}"));
     fs::write(&file, text)?;
     let file = file.to_string_lossy();
     let process = match proxy {
-        SplitProxy::Weir => begin(stage.weir(), &["run", "--admin", "off", "-c", &file], name, PROXY)?,
+        SplitProxy::Weir => {
+            begin(stage.weir(), &["run", "--admin", "off", "-c", &file], name, PROXY)?
+        }
         SplitProxy::Haproxy => {
             let missing = || io::Error::new(ErrorKind::NotFound, "haproxy is not installed");
             let program = stage.programs().path("haproxy").ok_or_else(missing)?;
@@ -136,7 +149,10 @@ impl Seen {
     fn add(mut self, other: Seen) -> Seen {
         self.bytes += other.bytes;
         self.times_us.extend(other.times_us);
-        other.errors.into_iter().for_each(|(kind, count)| *self.errors.entry(kind).or_default() += count);
+        other
+            .errors
+            .into_iter()
+            .for_each(|(kind, count)| *self.errors.entry(kind).or_default() += count);
         self
     }
 }
@@ -145,7 +161,8 @@ impl Seen {
 fn ask_all(to: SocketAddr, wan: Wan, time: Duration) -> io::Result<Seen> {
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..wan.clients()).map(|_| scope.spawn(|| ask(to, wan.object, until))).collect();
+        let clients: Vec<_> =
+            (0..wan.clients()).map(|_| scope.spawn(|| ask(to, wan.object, until))).collect();
         clients.into_iter().try_fold(Seen::default(), |seen, client| {
             Ok(seen.add(client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?))
         })
@@ -177,7 +194,8 @@ fn ask(to: SocketAddr, object: Object, until: Instant) -> io::Result<Seen> {
 /// `bytes`.
 fn fetch(to: SocketAddr, length: u64, deadline: Instant, bytes: &mut u64) -> io::Result<bool> {
     let left = || deadline.saturating_duration_since(Instant::now());
-    let is_late = |error: &io::Error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock);
+    let is_late =
+        |error: &io::Error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock);
     let mut stream = match TcpStream::connect_timeout(&to, left().max(Duration::from_millis(1))) {
         Err(error) if is_late(&error) => return Ok(false),
         connected => connected?,
@@ -185,7 +203,10 @@ fn fetch(to: SocketAddr, length: u64, deadline: Instant, bytes: &mut u64) -> io:
     stream.set_read_timeout(Some(LOOK))?;
     // In one piece: bytes that are written after an unacknowledged small packet wait for a round
     // trip.
-    stream.write_all(format!("GET /?size={length} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("GET /?size={length} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")
+            .as_bytes(),
+    )?;
     let mut answer = Answer::default();
     let mut piece = vec![0; 64 << 10];
     while !left().is_zero() {
@@ -222,11 +243,13 @@ impl Answer {
     fn finish(&self, length: u64) -> io::Result<()> {
         let end = self.head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at as u64 + 4);
         match end {
-            Some(end) if self.head.starts_with(b"HTTP/1.1 200 ") => match self.bytes.cmp(&(end + length)) {
-                std::cmp::Ordering::Equal => Ok(()),
-                std::cmp::Ordering::Less => Err(io::Error::other("truncated")),
-                std::cmp::Ordering::Greater => Err(io::Error::other("too_long")),
-            },
+            Some(end) if self.head.starts_with(b"HTTP/1.1 200 ") => {
+                match self.bytes.cmp(&(end + length)) {
+                    std::cmp::Ordering::Equal => Ok(()),
+                    std::cmp::Ordering::Less => Err(io::Error::other("truncated")),
+                    std::cmp::Ordering::Greater => Err(io::Error::other("too_long")),
+                }
+            }
             None if self.bytes == 0 => Err(io::Error::other("closed")),
             _ => Err(io::Error::other("not_200")),
         }
@@ -252,7 +275,9 @@ fn fill(record: &mut Record, seen: Seen, object: Object, time: Duration) {
 /// Returns the percentiles of times in rising order; None without times.
 fn percentiles(rising_us: &[u64]) -> Option<Latency> {
     let last = rising_us.len().checked_sub(1)?;
-    let at = |share: f64| rising_us[((share * rising_us.len() as f64).ceil() as usize).saturating_sub(1).min(last)];
+    let at = |share: f64| {
+        rising_us[((share * rising_us.len() as f64).ceil() as usize).saturating_sub(1).min(last)]
+    };
     let (p50_us, p95_us, p99_us, p999_us) = (at(0.5), at(0.95), at(0.99), at(0.999));
     Some(Latency { p50_us, p95_us, p99_us, p999_us, max_us: rising_us[last] })
 }
@@ -260,7 +285,8 @@ fn percentiles(rising_us: &[u64]) -> Option<Latency> {
 /// Returns what happened to packets of one direction since then.
 fn way(now: &Figures, before: &Figures) -> Wayed {
     let Figures { packets_in, lost, dropped, overrun, .. } = now.since(before);
-    let (late_mean_us, late_max_us) = (now.late_mean_ns() as f64 / 1e3, now.late_max_ns as f64 / 1e3);
+    let (late_mean_us, late_max_us) =
+        (now.late_mean_ns() as f64 / 1e3, now.late_max_ns as f64 / 1e3);
     Wayed { packets: packets_in, lost, dropped, overrun, late_mean_us, late_max_us }
 }
 
@@ -301,7 +327,8 @@ mod tests {
 
     #[test]
     fn the_rate_of_large_objects_is_that_of_all_bytes_and_of_small_ones_that_of_answers() {
-        let seen = || Seen { bytes: 3_000_000, times_us: vec![30, 10, 20], errors: Errors::default() };
+        let seen =
+            || Seen { bytes: 3_000_000, times_us: vec![30, 10, 20], errors: Errors::default() };
         let of = |object| {
             let mut record = Record { wall_us: 4e6, ..Record::default() };
             fill(&mut record, seen(), object, Duration::from_secs(2));

@@ -40,7 +40,10 @@ impl Workers {
         };
         threads.truncate(count);
         if threads.len() < count {
-            return Err(io::Error::other(format!("{} workers were found, not {count}", threads.len())));
+            return Err(io::Error::other(format!(
+                "{} workers were found, not {count}",
+                threads.len()
+            )));
         }
         Ok(Workers { program, threads })
     }
@@ -73,7 +76,9 @@ impl Workers {
                 let status = ask(admin, "GET", "/v1/status")?;
                 let clients = |nth: usize| status["workers"][nth]["clients"].as_u64();
                 let all: Option<Vec<u64>> = (0..self.threads.len()).map(clients).collect();
-                all.ok_or_else(|| io::Error::other("a worker of weir does not tell how many clients it has"))
+                all.ok_or_else(|| {
+                    io::Error::other("a worker of weir does not tell how many clients it has")
+                })
             }
         }
     }
@@ -86,7 +91,9 @@ fn threads(pids: &[u32], number: impl Fn(&str) -> Option<u32>) -> Vec<(u32, u32)
         for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
             let thread = task.file_name().to_string_lossy().parse::<u32>().ok();
-            found.extend(thread.zip(number(name.trim())).map(|(thread, number)| (number, (*pid, thread))));
+            found.extend(
+                thread.zip(number(name.trim())).map(|(thread, number)| (number, (*pid, thread))),
+            );
         }
     }
     found.sort_unstable();
@@ -108,7 +115,9 @@ fn established(table: &str, port: u16) -> HashSet<u64> {
 fn held(pid: u32, inodes: &HashSet<u64>) -> io::Result<u64> {
     let is_one = |entry: &fs::DirEntry| {
         let target = fs::read_link(entry.path()).unwrap_or_default();
-        let inode = target.to_str().and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+        let inode = target
+            .to_str()
+            .and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
         inode.is_some_and(|inode: u64| inodes.contains(&inode))
     };
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().filter(is_one).count() as u64)
@@ -129,7 +138,9 @@ fn by_thread(text: &str, threads: usize) -> Vec<u64> {
     let mut counts = vec![0; threads];
     for line in text.lines().filter(|line| line.contains(" back=0 ") && line.contains(" fe=in ")) {
         let mask = line.split_whitespace().find_map(|word| word.strip_prefix("tmask=0x"));
-        let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).filter(|mask| mask.is_power_of_two());
+        let mask = mask
+            .and_then(|mask| u64::from_str_radix(mask, 16).ok())
+            .filter(|mask| mask.is_power_of_two());
         if let Some(count) = mask.and_then(|mask| counts.get_mut(mask.trailing_zeros() as usize)) {
             *count += 1;
         }
@@ -147,8 +158,10 @@ mod tests {
     fn sockets_of_a_process_are_those_that_clients_have_to_its_port() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let accepted: Vec<TcpStream> = clients.iter().map(|_| listener.accept().unwrap().0).collect();
+        let clients: Vec<TcpStream> =
+            (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let accepted: Vec<TcpStream> =
+            clients.iter().map(|_| listener.accept().unwrap().0).collect();
         let inodes = established(&fs::read_to_string("/proc/net/tcp").unwrap(), address.port());
         assert_eq!(
             (inodes.len(), held(std::process::id(), &inodes).unwrap()),
@@ -179,7 +192,10 @@ mod tests {
         assert_eq!(names.collect::<Vec<_>>(), ["weir-1", "weir-2", "weir-10"]);
         assert_eq!(workers.cpu_us().unwrap().len(), 3);
         assert!(
-            Workers::find(Program::Weir, &pids, 5).unwrap_err().to_string().contains("3 workers were found, not 5")
+            Workers::find(Program::Weir, &pids, 5)
+                .unwrap_err()
+                .to_string()
+                .contains("3 workers were found, not 5")
         );
         ends.wait();
         started.into_iter().for_each(|thread| thread.join().unwrap());

@@ -27,7 +27,9 @@ impl<D: Driver> Generator<'_, D> {
             (None, Behaviour::Hold) => {}
             (None, _) => self.ask(index),
             (Some(_), _) => {
-                if self.can_take(index) && !std::mem::replace(&mut self.connections[index as usize].free, true) {
+                if self.can_take(index)
+                    && !std::mem::replace(&mut self.connections[index as usize].free, true)
+                {
                     self.share(index).free.push_back(index);
                 }
             }
@@ -55,7 +57,9 @@ impl<D: Driver> Generator<'_, D> {
             return;
         }
         let now_us = self.driver.now_us();
-        let room = (self.class(index).depth as usize - self.connections[index as usize].asked.len()).min(TOGETHER_MAX);
+        let room = (self.class(index).depth as usize
+            - self.connections[index as usize].asked.len())
+        .min(TOGETHER_MAX);
         let dues = [now_us; TOGETHER_MAX];
         self.begin_requests(index, &dues[..room]);
     }
@@ -64,11 +68,16 @@ impl<D: Driver> Generator<'_, D> {
     pub(super) fn begin_requests(&mut self, index: u32, dues: &[u64]) -> usize {
         let now_us = self.driver.now_us();
         let class = self.class(index);
-        let most =
-            class.close_every.map_or(usize::MAX, |most| (most - self.connections[index as usize].begun) as usize);
-        let room = self.connections[index as usize].http2.as_ref().map_or(usize::MAX, |streams| streams.room());
+        let most = class
+            .close_every
+            .map_or(usize::MAX, |most| (most - self.connections[index as usize].begun) as usize);
+        let room = self.connections[index as usize]
+            .http2
+            .as_ref()
+            .map_or(usize::MAX, |streams| streams.room());
         let share = self.share(index);
-        let count = dues.len().min(most).min(room).min(usize::try_from(share.left).unwrap_or(usize::MAX));
+        let count =
+            dues.len().min(most).min(room).min(usize::try_from(share.left).unwrap_or(usize::MAX));
         let mut parts = Vec::new();
         for due_us in &dues[..count] {
             let request = class.mix.draw(&mut self.share(index).random);
@@ -79,7 +88,9 @@ impl<D: Driver> Generator<'_, D> {
             let spelled = &class.mix.requests()[usize::from(request)];
             if let (Some(streams), Some(http2)) = (&mut connection.http2, &spelled.http2) {
                 self.serial += u64::from(http2.is_numbered());
-                asked.stream = streams.ask(http2, self.number, self.serial).expect("no more than there is room for");
+                asked.stream = streams
+                    .ask(http2, self.number, self.serial)
+                    .expect("no more than there is room for");
                 connection.asked.push_back(asked);
                 continue;
             }
@@ -137,7 +148,11 @@ impl<D: Driver> Generator<'_, D> {
         if self.counts(self.driver.now_us()) {
             self.share(index).slice.counts.bytes_out += bytes as u64;
         }
-        let payload = if parts.len() == 1 { Payload::Shared(parts.swap_remove(0)) } else { Payload::Vectored(parts) };
+        let payload = if parts.len() == 1 {
+            Payload::Shared(parts.swap_remove(0))
+        } else {
+            Payload::Vectored(parts)
+        };
         self.driver.send(socket, payload);
     }
 
@@ -158,7 +173,9 @@ impl<D: Driver> Generator<'_, D> {
         let (class, now_us) = (self.class(index), self.driver.now_us());
         let Some(drip) = class.drip else { return };
         let connection = &mut self.connections[index as usize];
-        let Some(socket) = connection.socket.filter(|_| !connection.rest.is_empty()) else { return };
+        let Some(socket) = connection.socket.filter(|_| !connection.rest.is_empty()) else {
+            return;
+        };
         let life = connection.life;
         if !connection.sending {
             let piece = connection.rest.split_to(drip.bytes.min(connection.rest.len()));

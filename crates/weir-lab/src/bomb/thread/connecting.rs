@@ -32,7 +32,8 @@ impl<D: Driver> Generator<'_, D> {
             }
             share.left -= 1;
         }
-        let from = class.sources.as_ref().map(|sources| Outbound::from_address(sources.nth(share.made)));
+        let from =
+            class.sources.as_ref().map(|sources| Outbound::from_address(sources.nth(share.made)));
         let way = from.unwrap_or_default();
         share.made = share.made.wrapping_add(threads);
         let (to, token) = (class.target.address, u64::from(index));
@@ -121,7 +122,11 @@ impl<D: Driver> Generator<'_, D> {
             self.fail(index, &asked, Outcome::Reset);
         }
         if self.counts(now_us) {
-            self.share(index).slice.counts.end(if due_us.is_some() { End::Busy } else { End::IdleReset });
+            self.share(index).slice.counts.end(if due_us.is_some() {
+                End::Busy
+            } else {
+                End::IdleReset
+            });
         }
         self.drop_socket(index);
         self.connect_later(index, now_us + PAUSE_US);
@@ -181,7 +186,11 @@ impl<D: Driver> Generator<'_, D> {
         if self.counts(since_us) {
             let slice = &mut self.share(index).slice;
             if let Some(facts) = facts {
-                slice.counts.handshake(if facts.resumed { Handshake::Resumed } else { Handshake::Full });
+                slice.counts.handshake(if facts.resumed {
+                    Handshake::Resumed
+                } else {
+                    Handshake::Full
+                });
             }
             slice.counts.connect(Connect::Established);
             slice.record_connect(now_us - since_us);
@@ -214,8 +223,10 @@ impl<D: Driver> Generator<'_, D> {
         }
         if let Some(socket) = socket {
             let slowly = class.behaviour == Behaviour::SlowReader;
-            self.driver
-                .receive(socket, if slowly { Receive::Once(Buffers::Small) } else { Receive::Many(Buffers::Small) });
+            self.driver.receive(
+                socket,
+                if slowly { Receive::Once(Buffers::Small) } else { Receive::Many(Buffers::Small) },
+            );
         }
         self.offer(index);
         // Where nothing is due, it sends only the greeting.

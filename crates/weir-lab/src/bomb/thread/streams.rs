@@ -16,7 +16,8 @@ impl<D: Driver> Generator<'_, D> {
     /// Sends the pending output of an HTTP/2 connection, unless a send is in flight.
     pub(super) fn flush(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        let (Some(streams), Some(socket), false) = (&mut connection.http2, connection.socket, connection.sending)
+        let (Some(streams), Some(socket), false) =
+            (&mut connection.http2, connection.socket, connection.sending)
         else {
             return;
         };
@@ -46,11 +47,15 @@ impl<D: Driver> Generator<'_, D> {
                     if let Some(code) = code.filter(|_| self.counts(self.driver.now_us())) {
                         self.share(index).slice.counts.goaway(code);
                     }
-                    while let Some(asked) = self.connections[index as usize].asked.pop_back_if(|it| it.stream > last) {
+                    while let Some(asked) =
+                        self.connections[index as usize].asked.pop_back_if(|it| it.stream > last)
+                    {
                         self.fail(index, &asked, Outcome::NotTaken);
                     }
                 }
-                Heard::NotHttp => return self.broken(index, Outcome::NotHttp, Outcome::Closed, End::Busy),
+                Heard::NotHttp => {
+                    return self.broken(index, Outcome::NotHttp, Outcome::Closed, End::Busy);
+                }
             }
         }
         self.go_on_asking(index);
@@ -96,7 +101,11 @@ impl<D: Driver> Generator<'_, D> {
         let timeout_us = self.plan.timeout_us;
         loop {
             let connection = &mut self.connections[index as usize];
-            let Some(asked) = connection.asked.pop_front_if(|asked| now_us - asked.sent_us > timeout_us) else { break };
+            let Some(asked) =
+                connection.asked.pop_front_if(|asked| now_us - asked.sent_us > timeout_us)
+            else {
+                break;
+            };
             if let Some(streams) = &mut connection.http2 {
                 streams.cancel(asked.stream);
             }

@@ -77,12 +77,19 @@ fn packets() -> impl Strategy<Value = Vec<(u64, usize)>> {
 }
 
 fn terms() -> impl Strategy<Value = Terms> {
-    let rate = prop::option::of(prop_oneof![1_000..100_000_u64, 100_000..1_000_000_000_u64, Just(100_000_000_000)]);
-    let queue = prop_oneof![(0..1_000_000_000_u64).prop_map(Queue::Time), (0..200_000_u64).prop_map(Queue::Bytes)];
+    let rate = prop::option::of(prop_oneof![
+        1_000..100_000_u64,
+        100_000..1_000_000_000_u64,
+        Just(100_000_000_000)
+    ]);
+    let queue = prop_oneof![
+        (0..1_000_000_000_u64).prop_map(Queue::Time),
+        (0..200_000_u64).prop_map(Queue::Bytes)
+    ];
     let loss = (prop_oneof![Just(0.0), 0.0..0.5_f64, Just(1.0)], prop::option::of(1.0..10.0_f64));
     let reorder = prop_oneof![Just(0.0), 0.0..1.0_f64];
-    (rate, queue, loss, 0..500_000_000_u64, prop_oneof![Just(0), 0..50_000_000_u64], reorder).prop_map(
-        |(rate, queue, (loss, burst), delay_ns, jitter_ns, reorder)| Terms {
+    (rate, queue, loss, 0..500_000_000_u64, prop_oneof![Just(0), 0..50_000_000_u64], reorder)
+        .prop_map(|(rate, queue, (loss, burst), delay_ns, jitter_ns, reorder)| Terms {
             rate,
             queue,
             loss,
@@ -91,8 +98,7 @@ fn terms() -> impl Strategy<Value = Terms> {
             jitter_ns,
             reorder,
             ..PLAIN
-        },
-    )
+        })
 }
 
 proptest! {
@@ -179,7 +185,10 @@ proptest! {
 fn a_line_of_20_mbit_takes_600_us_for_1500_bytes() {
     let terms = Terms { rate: Some(20_000_000), delay_ns: 10_000_000, ..PLAIN };
     let (left, _) = play(terms, 1, &[(0, 1500), (0, 1500), (1_200_000, 750)]);
-    assert_eq!(left.iter().map(|left| left.at_ns).collect::<Vec<_>>(), [10_600_000, 11_200_000, 11_500_000]);
+    assert_eq!(
+        left.iter().map(|left| left.at_ns).collect::<Vec<_>>(),
+        [10_600_000, 11_200_000, 11_500_000]
+    );
 }
 
 #[test]
@@ -188,8 +197,11 @@ fn a_queue_of_two_packets_drops_the_fourth() {
     let (left, figures) = play(Terms { rate: Some(1_000_000), queue, ..PLAIN }, 1, &[(0, 1500); 4]);
     // A packet counts until it has been sent completely.
     assert_eq!((left.len(), figures.dropped), (2, 2));
-    let (left, figures) =
-        play(Terms { rate: Some(1_000_000), queue: Queue::Time(24_000_000), ..PLAIN }, 1, &[(0, 1500); 4]);
+    let (left, figures) = play(
+        Terms { rate: Some(1_000_000), queue: Queue::Time(24_000_000), ..PLAIN },
+        1,
+        &[(0, 1500); 4],
+    );
     assert_eq!((left.len(), figures.dropped), (3, 1), "each takes 12 ms");
 }
 
@@ -200,7 +212,9 @@ fn those_that_come_late_are_overtaken() {
     assert!((120..280).contains(&figures.reordered), "{figures:?}");
     let overtaken = left.windows(2).filter(|pair| pair[0].number > pair[1].number).count();
     assert!(overtaken > 100, "{overtaken}");
-    let late = left.iter().filter(|left| left.at_ns == (left.number as u64 + 1) * 1_000_000 + terms.reorder_ns);
+    let late = left
+        .iter()
+        .filter(|left| left.at_ns == (left.number as u64 + 1) * 1_000_000 + terms.reorder_ns);
     assert_eq!(late.count() as u64, figures.reordered);
 }
 

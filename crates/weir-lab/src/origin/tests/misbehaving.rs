@@ -30,7 +30,8 @@ fn ask(origin: &OriginHandle, target: &str) -> (String, Option<ErrorKind>) {
         Err(error) => return (String::new(), Some(error.kind())),
     };
     let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    let outcome = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_end(&mut reply));
+    let outcome =
+        stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_end(&mut reply));
     (without_dates(&String::from_utf8(reply).unwrap()), outcome.err().map(|error| error.kind()))
 }
 
@@ -50,9 +51,10 @@ fn answers_of_a_connection(origin: &OriginHandle) -> (u32, bool) {
     for answers in 0.. {
         let mut head = String::new();
         let sent = reader.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        while sent.is_ok() && !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).is_ok_and(|length| length > 0)
-        {
-        }
+        while sent.is_ok()
+            && !head.ends_with("\r\n\r\n")
+            && reader.read_line(&mut head).is_ok_and(|length| length > 0)
+        {}
         if head.is_empty() {
             return (answers, false);
         }
@@ -83,15 +85,22 @@ fn connections_end_after_so_many_answers() {
 
 #[test]
 fn shares_are_counted_as_clients_see_them() {
-    for (text, kind) in [("reset=33%", Kind::Reset), ("refuse=50%", Kind::Refuse), ("hang-up=25%", Kind::HangUp)] {
+    for (text, kind) in
+        [("reset=33%", Kind::Reset), ("refuse=50%", Kind::Refuse), ("hang-up=25%", Kind::HangUp)]
+    {
         badly(text, |origin| {
             let outcomes: Vec<_> = (0..200).map(|_| ask(origin, "/")).collect();
-            let served = outcomes.iter().filter(|(reply, _)| reply.ends_with("\r\n\r\nok\n")).count() as u64;
+            let served =
+                outcomes.iter().filter(|(reply, _)| reply.ends_with("\r\n\r\nok\n")).count() as u64;
             let none = outcomes.iter().filter(|(reply, _)| reply.is_empty()).count() as u64;
             let ended_well = outcomes.iter().filter(|(_, error)| error.is_none()).count() as u64;
             assert_eq!(served + none, 200, "{text}");
             assert!((25..=125).contains(&none), "{text}: {none}");
-            assert_eq!(ended_well, if kind == Kind::HangUp { 200 } else { served }, "{text}: resets are resets");
+            assert_eq!(
+                ended_well,
+                if kind == Kind::HangUp { 200 } else { served },
+                "{text}: resets are resets"
+            );
             counted(origin, kind, none);
         });
     }
@@ -100,7 +109,8 @@ fn shares_are_counted_as_clients_see_them() {
 #[test]
 fn every_nth_counts_over_all_connections() {
     badly("status=503:every=3", |origin| {
-        let bad: Vec<bool> = (0..9).map(|_| ask(origin, "/").0.starts_with("HTTP/1.1 503 ")).collect();
+        let bad: Vec<bool> =
+            (0..9).map(|_| ask(origin, "/").0.starts_with("HTTP/1.1 503 ")).collect();
         assert_eq!(bad, [false, false, true, false, false, true, false, false, true]);
         counted(origin, Kind::Status, 3);
     });
@@ -120,9 +130,10 @@ fn no_answer_keeps_the_connection_until_the_client_ends_it() {
 
 #[test]
 fn bodies_are_cut_in_the_middle() {
-    for (text, kind, end) in
-        [("truncate", Kind::Truncate, None), ("reset-mid-body", Kind::ResetMidBody, Some(ErrorKind::ConnectionReset))]
-    {
+    for (text, kind, end) in [
+        ("truncate", Kind::Truncate, None),
+        ("reset-mid-body", Kind::ResetMidBody, Some(ErrorKind::ConnectionReset)),
+    ] {
         badly(text, |origin| {
             for (target, length) in [("/?size=10", 5), ("/?size=100000", 50_000)] {
                 let (reply, error) = ask(origin, target);
@@ -131,8 +142,11 @@ fn bodies_are_cut_in_the_middle() {
             let (reply, _) = ask(origin, "/?size=100000&chunked=1");
             assert!(reply.len() > 40_000 && !reply.ends_with("0\r\n\r\n"), "{text}");
             counted(origin, kind, 3);
-            let without_body =
-                if kind == Kind::Truncate { ask(origin, "/?status=204") } else { ask(origin, "/?size=0") };
+            let without_body = if kind == Kind::Truncate {
+                ask(origin, "/?status=204")
+            } else {
+                ask(origin, "/?size=0")
+            };
             assert_eq!(without_body.1, None, "an answer without a body has no middle");
             counted(origin, kind, 3);
         });
@@ -145,7 +159,11 @@ fn a_wrong_byte_is_found_at_the_right_length() {
         for target in ["/?size=100", "/?size=100000"] {
             let right: String = ask(origin, target).0;
             let wrong = ask(origin, target).0;
-            let differences = body_of(&right).bytes().zip(body_of(&wrong).bytes()).filter(|(a, b)| a != b).count();
+            let differences = body_of(&right)
+                .bytes()
+                .zip(body_of(&wrong).bytes())
+                .filter(|(a, b)| a != b)
+                .count();
             assert_eq!(right.len(), wrong.len());
             assert!(differences > 0, "{target}");
         }
@@ -158,7 +176,8 @@ fn an_early_answer_comes_before_the_body_and_the_next_request_is_understood() {
     badly("answer-early", |origin| {
         for size in [5, 100_000] {
             let mut stream = connect(origin);
-            let head = format!("POST /?size={size} HTTP/1.1\r\nHost: a\r\nContent-Length: 70000\r\n\r\n");
+            let head =
+                format!("POST /?size={size} HTTP/1.1\r\nHost: a\r\nContent-Length: 70000\r\n\r\n");
             stream.write_all(head.as_bytes()).unwrap();
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             assert_eq!(read_reply(&mut reader).len(), size, "before a byte of the body was sent");
@@ -168,7 +187,8 @@ fn an_early_answer_comes_before_the_body_and_the_next_request_is_understood() {
         }
         counted(origin, Kind::AnswerEarly, 2);
         let mut stream = connect(origin);
-        let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n";
+        let head =
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
@@ -200,15 +220,20 @@ fn an_answer_drips_and_the_next_one_waits_behind_it() {
             let (reply, error) = ask(origin, target);
             assert_eq!(error, None);
             // The chunks are of another length: their bytes are sent as they come from the pattern.
-            let is_whole =
-                if target.contains("chunked") { reply.ends_with("\r\n0\r\n\r\n") } else { reply == expected };
+            let is_whole = if target.contains("chunked") {
+                reply.ends_with("\r\n0\r\n\r\n")
+            } else {
+                reply == expected
+            };
             assert!(is_whole, "{target}");
             // Every piece but the first waits.
             let pauses = Duration::from_millis(2 * (reply.len() as u64 / 4000 - 1));
             assert!(begin.elapsed() >= pauses, "{:?}", begin.elapsed());
         }
         let mut stream = connect(origin);
-        stream.write_all("GET /?size=9000 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(4).as_bytes()).unwrap();
+        stream
+            .write_all("GET /?size=9000 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(4).as_bytes())
+            .unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let mut reader = BufReader::new(stream);
         assert_eq!([(); 4].map(|()| read_reply(&mut reader).len()), [9000; 4]);
@@ -230,7 +255,11 @@ fn one_answer_stalls_and_the_others_do_not_wait() {
         // Without blocking, since the client's end would wait.
         let early = (&*stalled).read(&mut [0]);
         if begin.elapsed() < Duration::from_millis(400) {
-            assert_eq!(early.unwrap_err().kind(), ErrorKind::WouldBlock, "ten others were answered meanwhile");
+            assert_eq!(
+                early.unwrap_err().kind(),
+                ErrorKind::WouldBlock,
+                "ten others were answered meanwhile"
+            );
         }
         stalled.set_nonblocking(false).unwrap();
         stalled.read_to_end(&mut Vec::new()).unwrap();

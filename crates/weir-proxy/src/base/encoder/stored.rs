@@ -33,7 +33,8 @@ impl Stored {
     /// Takes over after a flush. `crc`: of all bytes before, for gzip; `window`: how many bytes
     /// back the message may refer, for zstd.
     pub(super) fn new(coding: Coding, crc: Crc, window: usize) -> Stored {
-        let block_bytes_max = if coding == Coding::Zstd { window.min(PIECE_BYTES_MAX) } else { PIECE_BYTES_MAX };
+        let block_bytes_max =
+            if coding == Coding::Zstd { window.min(PIECE_BYTES_MAX) } else { PIECE_BYTES_MAX };
         Stored { coding, crc, block_bytes_max, out: Vec::new() }
     }
 

@@ -27,7 +27,8 @@ impl Change {
         rules: &Arc<CacheRules>,
         method: Method,
     ) -> Option<Change> {
-        let (upstream, authority, path) = (place.upstream.into(), place.authority.into(), place.path.into());
+        let (upstream, authority, path) =
+            (place.upstream.into(), place.authority.into(), place.path.into());
         let rules = Arc::clone(rules);
         (!method.is_safe()).then_some(Change { method, upstream, scheme, authority, path, rules })
     }
@@ -47,9 +48,13 @@ impl Change {
         let place = Place { upstream, scheme, authority, path };
         store.invalidate(&url(place, &rules.keys));
         for (name, value) in parts.fields() {
-            if name.eq_ignore_ascii_case(b"location") || name.eq_ignore_ascii_case(b"content-location") {
+            if name.eq_ignore_ascii_case(b"location")
+                || name.eq_ignore_ascii_case(b"content-location")
+            {
                 let other = same_origin_path(place, &value);
-                other.iter().for_each(|path| store.invalidate(&url(Place { path, ..place }, &rules.keys)));
+                other
+                    .iter()
+                    .for_each(|path| store.invalidate(&url(Place { path, ..place }, &rules.keys)));
             }
         }
     }

@@ -10,15 +10,18 @@
 use std::sync::Arc;
 
 use weir_cache::{
-    Begun, Bypass, CacheStatus, Fill, Forward, Object, Place, REVALIDATE_AGAIN_US, Reason, Request, Served,
-    ServerFailure, Store, Usage, bypass, is_fresh, is_sent_on_failure, judge_usage, may_wait,
+    Begun, Bypass, CacheStatus, Fill, Forward, Object, Place, REVALIDATE_AGAIN_US, Reason, Request,
+    Served, ServerFailure, Store, Usage, bypass, is_fresh, is_sent_on_failure, judge_usage,
+    may_wait,
 };
 use weir_http::{FieldName, Fields, Method, RequestHead};
 
 use super::fetch::{self, Wanted};
 use super::seen::{Asked, Seen, Unclear};
 use super::told::Told;
-use super::{Caching, Change, Lesson, Passes, TURNS_MAX, Telling, Waits, count_served, readers, serve};
+use super::{
+    Caching, Change, Lesson, Passes, TURNS_MAX, Telling, Waits, count_served, readers, serve,
+};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
 use crate::client::Clients;
@@ -48,14 +51,28 @@ enum Verdict {
 }
 
 /// Decides by the stored responses of a key.
-fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, now_us: u64) -> Verdict {
+fn judge(
+    store: &Store,
+    key: &[u8],
+    request: Request<'_>,
+    rules: &CacheRules,
+    now_us: u64,
+) -> Verdict {
     let directives = request.directives();
     let (why, stale) = match store.find(key, request, now_us) {
         Some(found) => {
             let object = found.object;
-            match judge_usage(&found.terms, &directives, &rules.options, now_us, object.checked_us()) {
+            match judge_usage(
+                &found.terms,
+                &directives,
+                &rules.options,
+                now_us,
+                object.checked_us(),
+            ) {
                 Usage::Fresh => return Verdict::Use { object, is_stale: false, is_renewed: false },
-                Usage::StaleAccepted => return Verdict::Use { object, is_stale: true, is_renewed: false },
+                Usage::StaleAccepted => {
+                    return Verdict::Use { object, is_stale: true, is_renewed: false };
+                }
                 Usage::StaleWhileRevalidate => {
                     // One validation at a time, by a request whose response can be for all, and no
                     // immediate repeat after a failure.
@@ -140,7 +157,10 @@ pub(super) fn place_of<'a>(
 /// What weir tells the server of a request.
 pub(super) fn told_of(answers: &Answers, slot: ExchangeKey) -> Told<'_> {
     let exchange = answers.conns.exchange(slot);
-    Told { ruled: exchange.ruled.as_deref(), shown: answers.conns.at(exchange.conn).shown.as_deref() }
+    Told {
+        ruled: exchange.ruled.as_deref(),
+        shown: answers.conns.at(exchange.conn).shown.as_deref(),
+    }
 }
 
 /// The result of a look at a request and at the store.
@@ -205,8 +225,15 @@ fn look_up(
     let is_trusted = cx.plan.client.trusts(answers.conns.at(exchange.conn).peer);
     let seen = Seen::of(exchange.ruled.as_deref(), is_trusted, came);
     let mut key = std::mem::take(&mut answers.conns.caches.key);
-    let looked =
-        look(answers, slot, upstream, came, seen.as_ref().map(Option::as_deref).map_err(|why| *why), &mut key, cx);
+    let looked = look(
+        answers,
+        slot,
+        upstream,
+        came,
+        seen.as_ref().map(Option::as_deref).map_err(|why| *why),
+        &mut key,
+        cx,
+    );
     if key.capacity() <= KEY_BYTES_KEPT {
         key.clear();
         answers.conns.caches.key = key;
@@ -215,13 +242,21 @@ fn look_up(
         Looked::Judged { verdict, key, rules } => (verdict, key, rules),
         Looked::Used { object, is_stale, telling } => {
             let seen = seen.ok().flatten();
-            let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
+            let request =
+                seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
             use_stored(answers, slot, &object, is_stale, request, &telling, cx);
             return true;
         }
-        Looked::Passed { telling, change } => return pass(answers, slot, telling, change, Served::Bypass, cx),
+        Looked::Passed { telling, change } => {
+            return pass(answers, slot, telling, change, Served::Bypass, cx);
+        }
     };
-    let kept = KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
+    let kept = KeptRequest {
+        head: *head,
+        fields: fields.clone(),
+        bytes: bytes[..head.bytes].to_vec(),
+        upstream,
+    };
     let asked = Arc::new(Asked { kept, seen: seen.ok().flatten() });
     let waits = Waits {
         by: None,
@@ -268,9 +303,14 @@ fn do_as_judged(
 ) -> bool {
     match verdict {
         Verdict::Use { object, is_stale, is_renewed } => {
-            let renewal = if is_renewed { begin_renewal(clients, slot, &object, &waits, store, cx) } else { None };
+            let renewal = if is_renewed {
+                begin_renewal(clients, slot, &object, &waits, store, cx)
+            } else {
+                None
+            };
             let request = waits.asked.request();
-            let telling = Telling::of(&waits.rules, CacheStatus::hit(), &clients.answers.conns, slot, cx);
+            let telling =
+                Telling::of(&waits.rules, CacheStatus::hit(), &clients.answers.conns, slot, cx);
             use_stored(&mut clients.answers, slot, &object, is_stale, request, &telling, cx);
             if let Some((fetch, ruled)) = renewal {
                 fetch::ask(clients, fetch, &ruled, to, cx);
@@ -286,7 +326,9 @@ fn do_as_judged(
             let status = CacheStatus { forward: Some(why), detail, ..CacheStatus::default() };
             let telling = Telling::of(&waits.rules, status, &clients.answers.conns, slot, cx);
             pass(&mut clients.answers, slot, telling, None, Served::Miss, cx);
-            stored.into_iter().for_each(|object| learn(&mut clients.answers, slot, Lesson::Head(object)));
+            stored
+                .into_iter()
+                .for_each(|object| learn(&mut clients.answers, slot, Lesson::Head(object)));
             false
         }
         Verdict::Fetch { stale, why } => {
@@ -307,8 +349,12 @@ fn begin_renewal(
     cx: &mut Context,
 ) -> Option<(ExchangeKey, Box<Ruled>)> {
     let request = waits.asked.request();
-    let Begun::Owner(fill) = store.begin_fill(&waits.key, request, cx.worker.into(), cx.now_us) else { return None };
-    let (key, asked, rules) = (Arc::clone(&waits.key), Arc::clone(&waits.asked), Arc::clone(&waits.rules));
+    let Begun::Owner(fill) = store.begin_fill(&waits.key, request, cx.worker.into(), cx.now_us)
+    else {
+        return None;
+    };
+    let (key, asked, rules) =
+        (Arc::clone(&waits.key), Arc::clone(&waits.asked), Arc::clone(&waits.rules));
     let wanted = Wanted { key, asked, rules, stale: Some(Arc::clone(object)) };
     let exchange = clients.answers.conns.exchange(slot);
     let (index, ruled) = (exchange.conn, exchange.ruled.clone()?);
@@ -338,7 +384,9 @@ fn pass(
 fn learn(answers: &mut Answers, slot: ExchangeKey, lesson: Lesson) {
     let nothing = || Passes { telling: Telling::default(), change: None, lesson: None };
     let caching = &mut answers.conns.exchange_mut(slot).caching;
-    if let Caching::Passes(passes) = caching.get_or_insert_with(|| Caching::Passes(Box::new(nothing()))) {
+    if let Caching::Passes(passes) =
+        caching.get_or_insert_with(|| Caching::Passes(Box::new(nothing())))
+    {
         passes.lesson = Some(Box::new(lesson));
     }
 }
@@ -355,7 +403,13 @@ enum Fetcher {
     Nobody,
 }
 
-fn fetcher(answers: &mut Answers, waits: &Waits, is_stale: bool, store: &Store, cx: &mut Context) -> Fetcher {
+fn fetcher(
+    answers: &mut Answers,
+    waits: &Waits,
+    is_stale: bool,
+    store: &Store,
+    cx: &mut Context,
+) -> Fetcher {
     let request = waits.asked.request();
     let lone = || Fetcher::Now { fill: store.lone_fill(&waits.key), is_joinable: false };
     // With credentials, the response may be for that client alone: no other request waits for it.
@@ -377,7 +431,8 @@ fn fetcher(answers: &mut Answers, waits: &Waits, is_stale: bool, store: &Store, 
         Begun::HitForMiss => Fetcher::Nobody,
         Begun::Waiting { .. } if waits.turns >= TURNS_MAX => lone(),
         Begun::Waiting { worker, name } if worker == usize::from(cx.worker) => {
-            fetch::joinable(&answers.conns, name, &waits.key, store).map_or_else(lone, Fetcher::Here)
+            fetch::joinable(&answers.conns, name, &waits.key, store)
+                .map_or_else(lone, Fetcher::Here)
         }
         Begun::Waiting { name, .. } => Fetcher::Elsewhere(name),
     }
@@ -400,7 +455,11 @@ fn wait(
         store.count_miss(&waits.key, waits.why.word());
     }
     if let Fetcher::Nobody = fetcher {
-        let status = CacheStatus { forward: Some(waits.why), detail: Some("hit-for-miss"), ..CacheStatus::default() };
+        let status = CacheStatus {
+            forward: Some(waits.why),
+            detail: Some("hit-for-miss"),
+            ..CacheStatus::default()
+        };
         let telling = Telling::of(&waits.rules, status, &answers.conns, slot, cx);
         pass(answers, slot, telling, None, Served::HitForMiss, cx);
         let Waits { key, asked, rules, .. } = waits;
@@ -424,10 +483,18 @@ fn wait(
             answers.conns.caches.parked.entry(name).or_default().push(id);
         }
         Fetcher::Now { fill, is_joinable } => {
-            let (key, asked, rules) = (Arc::clone(&waits.key), Arc::clone(&waits.asked), Arc::clone(&waits.rules));
+            let (key, asked, rules) =
+                (Arc::clone(&waits.key), Arc::clone(&waits.asked), Arc::clone(&waits.rules));
             let exchange = answers.conns.exchange(slot);
             let (index, ruled) = (exchange.conn, exchange.ruled.clone().unwrap_or_default());
-            let fetch = fetch::open(answers, index, Wanted { key, asked, rules, stale }, fill, is_joinable, cx);
+            let fetch = fetch::open(
+                answers,
+                index,
+                Wanted { key, asked, rules, stale },
+                fill,
+                is_joinable,
+                cx,
+            );
             waits.by = Some(answers.conns.exchange_id(fetch, cx));
             waits.collapsed = false;
             answers.conns.exchange_mut(slot).caching = Some(Caching::Waits(Box::new(waits)));
@@ -441,8 +508,10 @@ fn wait(
 
 /// Makes a request wait, if it does not wait yet; no server has it.
 fn begin_waiting(answers: &mut Answers, slot: ExchangeKey, upstream: usize, cx: &Context) {
-    let (patience_us, pause_us) =
-        (cx.plan.upstreams[upstream].forward_timeout_us, cx.plan.upstreams[upstream].answer_timeout_us);
+    let (patience_us, pause_us) = (
+        cx.plan.upstreams[upstream].forward_timeout_us,
+        cx.plan.upstreams[upstream].answer_timeout_us,
+    );
     let exchange = answers.conns.exchange_mut(slot);
     if exchange.phase() != Phase::Waiting {
         exchange.enter(Phase::Waiting);
@@ -455,7 +524,11 @@ fn begin_waiting(answers: &mut Answers, slot: ExchangeKey, upstream: usize, cx: 
 }
 
 /// Looks up again one of the requests whose wait brought no response. False: none is left.
-pub(in crate::client) fn look_up_again(clients: &mut Clients, to: &mut Requests<'_>, cx: &mut Context) -> bool {
+pub(in crate::client) fn look_up_again(
+    clients: &mut Clients,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) -> bool {
     let caches = &mut clients.answers.conns.caches;
     if caches.to_ask.is_empty() || !caches.crowds.take_place() {
         return false;
@@ -476,7 +549,13 @@ pub(in crate::client) fn look_up_again(clients: &mut Clients, to: &mut Requests<
     true
 }
 
-fn again(clients: &mut Clients, slot: ExchangeKey, waits: Waits, to: &mut Requests<'_>, cx: &mut Context) {
+fn again(
+    clients: &mut Clients,
+    slot: ExchangeKey,
+    waits: Waits,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) {
     let asked = Arc::clone(&waits.asked);
     let goes = match cx.cache.clone() {
         Some(store) if !waits.goes_alone => {
@@ -501,20 +580,36 @@ fn again(clients: &mut Clients, slot: ExchangeKey, waits: Waits, to: &mut Reques
 
 /// Whether the store has a response that a request may get while its server fails.
 pub(super) fn has_stale(answers: &Answers, reader: ExchangeId, cx: &Context) -> bool {
-    let Some(Caching::Waits(waits)) = &answers.conns.exchange(reader.index).caching else { return false };
-    let found = cx.cache.as_ref().and_then(|store| store.find(&waits.key, waits.asked.request(), cx.now_us));
+    let Some(Caching::Waits(waits)) = &answers.conns.exchange(reader.index).caching else {
+        return false;
+    };
+    let found = cx
+        .cache
+        .as_ref()
+        .and_then(|store| store.find(&waits.key, waits.asked.request(), cx.now_us));
     found.is_some_and(|found| is_sent_on_failure(&found.terms, ServerFailure::NoAnswer, cx.now_us))
 }
 
 /// Another worker's fetch for a request has failed: the request gets the error, or a stored
 /// response if that is allowed.
-pub(super) fn failed_elsewhere(answers: &mut Answers, reader: ExchangeId, cause: Cause, cx: &mut Context) {
+pub(super) fn failed_elsewhere(
+    answers: &mut Answers,
+    reader: ExchangeId,
+    cause: Cause,
+    cx: &mut Context,
+) {
     let Some(waits) = readers::take_waits(answers, reader) else { return };
-    let found = cx.cache.as_ref().and_then(|store| store.find(&waits.key, waits.asked.request(), cx.now_us));
-    let stale = found.filter(|found| is_sent_on_failure(&found.terms, ServerFailure::NoAnswer, cx.now_us));
+    let found = cx
+        .cache
+        .as_ref()
+        .and_then(|store| store.find(&waits.key, waits.asked.request(), cx.now_us));
+    let stale =
+        found.filter(|found| is_sent_on_failure(&found.terms, ServerFailure::NoAnswer, cx.now_us));
     readers::put_back(answers, reader, waits);
     match stale {
-        Some(found) => readers::give_stored(answers, reader, (&found.object, &[]), None, Some(None), cx),
+        Some(found) => {
+            readers::give_stored(answers, reader, (&found.object, &[]), None, Some(None), cx)
+        }
         None => readers::fail_reader(answers, reader, cause, cause.retry_after_s(), cx),
     }
 }

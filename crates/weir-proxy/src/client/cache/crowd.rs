@@ -129,7 +129,12 @@ pub(super) enum Told {
         failed: Option<Option<u16>>,
     },
     /// Nothing; `stale` for requests that may have it instead.
-    Failed { by: ExchangeId, cause: Cause, retry_after_s: Option<u32>, stale: Option<(Arc<Object>, Option<Selector>)> },
+    Failed {
+        by: ExchangeId,
+        cause: Cause,
+        retry_after_s: Option<u32>,
+        stale: Option<(Arc<Object>, Option<Selector>)>,
+    },
     /// Nothing, as another worker reports.
     FailedElsewhere { cause: Cause },
 }
@@ -138,7 +143,9 @@ impl Told {
     /// The finished fetch, if it was a fetch of this worker.
     fn by(&self) -> Option<ExchangeId> {
         match self {
-            Told::Fetched { by, .. } | Told::Stored { by, .. } | Told::Failed { by, .. } => Some(*by),
+            Told::Fetched { by, .. } | Told::Stored { by, .. } | Told::Failed { by, .. } => {
+                Some(*by)
+            }
             Told::FailedElsewhere { .. } => None,
         }
     }
@@ -157,15 +164,33 @@ impl Told {
                 }
             }
             Told::Stored { object, selector, own_lines, failed, .. } => {
-                readers::give_stored(answers, reader, (object, own_lines), Some(selector.as_ref()), *failed, cx);
+                readers::give_stored(
+                    answers,
+                    reader,
+                    (object, own_lines),
+                    Some(selector.as_ref()),
+                    *failed,
+                    cx,
+                );
             }
-            Told::Failed { stale: Some((stale, selector)), .. } if answers.conns.is_in(reader, Phase::Waiting) => {
-                readers::give_stored(answers, reader, (stale, &[]), Some(selector.as_ref()), Some(None), cx);
+            Told::Failed { stale: Some((stale, selector)), .. }
+                if answers.conns.is_in(reader, Phase::Waiting) =>
+            {
+                readers::give_stored(
+                    answers,
+                    reader,
+                    (stale, &[]),
+                    Some(selector.as_ref()),
+                    Some(None),
+                    cx,
+                );
             }
             Told::Failed { cause, retry_after_s, .. } => {
                 readers::fail_reader(answers, reader, *cause, *retry_after_s, cx);
             }
-            Told::FailedElsewhere { cause } => consult::failed_elsewhere(answers, reader, *cause, cx),
+            Told::FailedElsewhere { cause } => {
+                consult::failed_elsewhere(answers, reader, *cause, cx)
+            }
         }
     }
 }
@@ -209,7 +234,12 @@ pub(super) fn tell(answers: &mut Answers, readers: Vec<ExchangeId>, told: Told, 
     go_on_telling(answers, readers.into_iter(), told, cx);
 }
 
-fn go_on_telling(answers: &mut Answers, mut readers: std::vec::IntoIter<ExchangeId>, told: Told, cx: &mut Context) {
+fn go_on_telling(
+    answers: &mut Answers,
+    mut readers: std::vec::IntoIter<ExchangeId>,
+    told: Told,
+    cx: &mut Context,
+) {
     while readers.len() > 0 {
         if !answers.conns.caches.crowds.take_place() {
             return answers.conns.caches.crowds.waiting.push_back(Crowd::Behind(readers, told));
@@ -230,7 +260,10 @@ fn go_on_streaming(answers: &mut Answers, by: ExchangeId, cx: &mut Context) {
     // When the connection of one reader ends, others that wait for it may end as well, and with the
     // last of them the fetch.
     while answers.conns.holds(by) {
-        let Some(Caching::Fetches(fetch)) = &mut answers.conns.exchange_mut(by.index).caching else { return };
+        let Some(Caching::Fetches(fetch)) = &mut answers.conns.exchange_mut(by.index).caching
+        else {
+            return;
+        };
         if fetch.readers.unseen == 0 || !matches!(fetch.stage, Stage::Collects(_)) {
             return;
         }
@@ -241,7 +274,9 @@ fn go_on_streaming(answers: &mut Answers, by: ExchangeId, cx: &mut Context) {
             }
             return;
         }
-        let Some(reader) = fetch::of(&mut answers.conns, by.index).readers.pop_unseen() else { return };
+        let Some(reader) = fetch::of(&mut answers.conns, by.index).readers.pop_unseen() else {
+            return;
+        };
         if !is_reader(&answers.conns, reader, by) {
             // It now waits for another fetch, which was selected for it.
             continue;
@@ -279,7 +314,8 @@ fn tell_some(answers: &mut Answers, cx: &mut Context) {
         match answers.conns.caches.crowds.waiting.pop_front() {
             Some(Crowd::Of(by)) => {
                 if answers.conns.holds(by)
-                    && let Some(Caching::Fetches(fetch)) = &mut answers.conns.exchange_mut(by.index).caching
+                    && let Some(Caching::Fetches(fetch)) =
+                        &mut answers.conns.exchange_mut(by.index).caching
                 {
                     fetch.readers.is_queued = false;
                     go_on_streaming(answers, by, cx);

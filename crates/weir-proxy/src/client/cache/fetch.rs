@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_cache::{
-    Collector, Fill, FillName, Object, Pending, Selector, SourceMark, Store, Terms, accept_encoding, asked_path,
-    is_kept_from_fetches,
+    Collector, Fill, FillName, Object, Pending, Selector, SourceMark, Store, Terms,
+    accept_encoding, asked_path, is_kept_from_fetches,
 };
 use weir_http::FieldName;
 
@@ -26,7 +26,9 @@ use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::Clients;
 use crate::client::answer::Answers;
-use crate::client::connection::{ClientConn, KeptRequest, NO_CLIENT, NO_WORKER, Phase, Reading, ReplyConstraints};
+use crate::client::connection::{
+    ClientConn, KeptRequest, NO_CLIENT, NO_WORKER, Phase, Reading, ReplyConstraints,
+};
 use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::cross::mail::{Cancellation, Mail};
@@ -210,7 +212,12 @@ pub(super) fn open(
 
 /// The fetch of this worker under a name and for this key, if others may join it: not if it was
 /// purged, became invalid or was withdrawn since it was sent.
-pub(super) fn joinable(conns: &Connections, name: FillName, key: &[u8], store: &Store) -> Option<ExchangeKey> {
+pub(super) fn joinable(
+    conns: &Connections,
+    name: FillName,
+    key: &[u8],
+    store: &Store,
+) -> Option<ExchangeKey> {
     let slot = *conns.caches.by_name.get(&name)?;
     match &conns.exchange(slot).caching {
         Some(Caching::Fetches(fetch)) => {
@@ -223,7 +230,13 @@ pub(super) fn joinable(conns: &Connections, name: FillName, key: &[u8], store: &
 
 /// Stops requests from joining the fetch under this name and for this key if it is not current.
 /// Returns whether it did.
-pub(super) fn retire(answers: &mut Answers, name: FillName, key: &[u8], store: &Store, cx: &mut Context) -> bool {
+pub(super) fn retire(
+    answers: &mut Answers,
+    name: FillName,
+    key: &[u8],
+    store: &Store,
+    cx: &mut Context,
+) -> bool {
     let Some(slot) = answers.conns.caches.by_name.get(&name).copied() else { return false };
     let fetch = of(&mut answers.conns, slot);
     let is_outdated = fetch.fill.as_ref().is_some_and(|fill| !store.is_current(fill, key));
@@ -245,7 +258,12 @@ pub(in crate::client) fn note_elsewhere(conns: &mut Connections, slot: ExchangeK
 }
 
 /// A request waits for the fetch; the first is the one that it was made from.
-pub(super) fn add_reader(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId, cx: &Context) {
+pub(super) fn add_reader(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    reader: ExchangeId,
+    cx: &Context,
+) {
     let by = answers.conns.exchange_id(slot, cx);
     let fetch = of(&mut answers.conns, slot);
     fetch.is_background = false;
@@ -254,15 +272,24 @@ pub(super) fn add_reader(answers: &mut Answers, slot: ExchangeKey, reader: Excha
 }
 
 /// Sends the fetch to a server, by the request of the first that needs it. It may be over at once.
-pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &mut Requests<'_>, cx: &mut Context) {
+pub(super) fn ask(
+    clients: &mut Clients,
+    slot: ExchangeKey,
+    ruled: &Ruled,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) {
     let fetch = of(&mut clients.answers.conns, slot);
     let request = fetch.wanted.asked.request();
-    let kept_from = request.fields.as_slice().iter().filter(|field| is_kept_from_fetches(field.known));
-    let mut removed: Vec<Vec<u8>> = kept_from.map(|field| field.name.of(request.input).to_vec()).collect();
+    let kept_from =
+        request.fields.as_slice().iter().filter(|field| is_kept_from_fetches(field.known));
+    let mut removed: Vec<Vec<u8>> =
+        kept_from.map(|field| field.name.of(request.input).to_vec()).collect();
     removed.push(b"Accept-Encoding".to_vec());
     let mut added: Vec<(&'static [u8], Vec<u8>)> =
         vec![(b"Accept-Encoding", accept_encoding(request).as_bytes().to_vec())];
-    let conditions = fetch.wanted.stale.as_ref().map(|stale| serve::conditions(stale, cx)).unwrap_or_default();
+    let conditions =
+        fetch.wanted.stale.as_ref().map(|stale| serve::conditions(stale, cx)).unwrap_or_default();
     let is_conditional = !conditions.is_empty();
     added.extend(conditions);
     // As it came: the path that the cache uses may be missing.
@@ -275,7 +302,18 @@ pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &
     exchange.ruled = Some(ruled);
     let index = exchange.conn;
     let generation = clients.answers.conns.conns.generation(index);
-    clients.asks.forward(&mut clients.answers, slot, upstream, &head, &fields, &bytes, &[], None, to, cx);
+    clients.asks.forward(
+        &mut clients.answers,
+        slot,
+        upstream,
+        &head,
+        &fields,
+        &bytes,
+        &[],
+        None,
+        to,
+        cx,
+    );
     if clients.answers.conns.knows((index, generation)) {
         clients.answers.conns.arm(index, cx);
     }
@@ -286,7 +324,12 @@ pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &
 ///
 /// # Panics
 /// The exchange is not a fetch.
-pub(super) fn close(answers: &mut Answers, slot: ExchangeKey, failure: Option<Cause>, cx: &mut Context) -> Box<Fetch> {
+pub(super) fn close(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    failure: Option<Cause>,
+    cx: &mut Context,
+) -> Box<Fetch> {
     withdraw_name(&mut answers.conns, slot, failure, cx);
     answers.release(slot);
     let exchange = answers.conns.exchange_mut(slot);
@@ -303,7 +346,12 @@ pub(super) fn close(answers: &mut Answers, slot: ExchangeKey, failure: Option<Ca
 
 /// Stops requests from joining a fetch; others may fetch the same. Informs the workers that wait
 /// for it of that, or of its failure.
-pub(super) fn withdraw_name(conns: &mut Connections, slot: ExchangeKey, failure: Option<Cause>, cx: &mut Context) {
+pub(super) fn withdraw_name(
+    conns: &mut Connections,
+    slot: ExchangeKey,
+    failure: Option<Cause>,
+    cx: &mut Context,
+) {
     let Some(fill) = of(conns, slot).fill.take() else { return };
     let name = fill.name();
     if conns.caches.by_name.get(&name) == Some(&slot) {
@@ -319,7 +367,13 @@ pub(super) fn withdraw_name(conns: &mut Connections, slot: ExchangeKey, failure:
 /// A request no longer waits for a fetch, or has everything it gets of it: its client has left, or
 /// its time is over. A fetch for which no request waits, here or at another worker, is given up,
 /// unless most of it has arrived.
-pub(super) fn left(answers: &mut Answers, by: ExchangeId, reader: ExchangeId, hard: bool, cx: &mut Context) {
+pub(super) fn left(
+    answers: &mut Answers,
+    by: ExchangeId,
+    reader: ExchangeId,
+    hard: bool,
+    cx: &mut Context,
+) {
     if !answers.conns.holds(by) || !answers.conns.exchange(by.index).is_fetch() {
         return;
     }
@@ -343,7 +397,12 @@ pub(super) fn left(answers: &mut Answers, by: ExchangeId, reader: ExchangeId, ha
 }
 
 /// The exchange of a client ends before its response is complete: applies that to the cache.
-pub(in crate::client) fn on_dropped(answers: &mut Answers, slot: ExchangeKey, hard: bool, cx: &mut Context) {
+pub(in crate::client) fn on_dropped(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    hard: bool,
+    cx: &mut Context,
+) {
     let by = match &answers.conns.exchange(slot).caching {
         Some(Caching::Waits(waits)) => waits.by,
         Some(Caching::Follows(follows)) => Some(follows.by),
@@ -362,7 +421,9 @@ pub(in crate::client) fn on_dropped(answers: &mut Answers, slot: ExchangeKey, ha
             }
         }
         Some(Caching::Waits(waits)) => {
-            let parked = waits.parked.and_then(|name| Some((name, answers.conns.caches.parked.get_mut(&name)?)));
+            let parked = waits
+                .parked
+                .and_then(|name| Some((name, answers.conns.caches.parked.get_mut(&name)?)));
             if let Some((name, list)) = parked {
                 list.retain(|id| *id != reader);
                 if list.is_empty() {
@@ -394,7 +455,9 @@ pub(in crate::client) fn withdraw(conns: &mut Connections, slot: ExchangeKey, cx
     let Some(Caching::Fetches(fetch)) = &conns.exchange(by.index).caching else { return };
     let exchange = conns.exchange(by.index);
     let waits = |id: ExchangeId| {
-        id.index != slot && is_reader(conns, id, by) && !conns.at(conns.exchange(id.index).conn).is_given_up()
+        id.index != slot
+            && is_reader(conns, id, by)
+            && !conns.at(conns.exchange(id.index).conn).is_given_up()
     };
     // The request that has left is still in the list. Each departure examines no more than this
     // many.
@@ -404,7 +467,8 @@ pub(in crate::client) fn withdraw(conns: &mut Connections, slot: ExchangeKey, cx
     };
     let is_awaited = fetch.fill.as_ref().is_some_and(Fill::is_awaited);
     if matches!(fetch.stage, Stage::Asked) && !fetch.is_given_up && !is_awaited && !is_wanted() {
-        let (worker, conn, client) = (exchange.worker(), exchange.server_conn, conns.name(exchange.conn, cx));
+        let (worker, conn, client) =
+            (exchange.worker(), exchange.server_conn, conns.name(exchange.conn, cx));
         if worker != NO_WORKER && exchange.phase() == Phase::Waiting {
             let what = Cancellation::Counted { client, conn, told: false };
             cx.post(worker, Mail::Cancel { id: by, what });

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use weir_cache::{
-    Answer, CacheStatus, Collector, Draft, NotKept, NotStored, Object, Options, Selector, Served, ServerFailure, Store,
-    Times, Validators, Vary, is_confirmed, is_sent_on_failure, may_store, put_fields, put_lines, read_tags,
-    stored_fields, update_lines, url_of,
+    Answer, CacheStatus, Collector, Draft, NotKept, NotStored, Object, Options, Selector, Served,
+    ServerFailure, Store, Times, Validators, Vary, is_confirmed, is_sent_on_failure, may_store,
+    put_fields, put_lines, read_tags, stored_fields, update_lines, url_of,
 };
 use weir_http::{FieldName, ReplyBody, ReplyParts, Trailers};
 
@@ -44,7 +44,8 @@ pub(in crate::client) fn on_head(
 ) {
     if head.parts.status < 200 {
         // Only for the request that the fetch was made from: it may be about that client.
-        let asker = asker_of(&answers.conns, slot).filter(|asker| answers.conns.is_in(*asker, Phase::Waiting));
+        let asker = asker_of(&answers.conns, slot)
+            .filter(|asker| answers.conns.is_in(*asker, Phase::Waiting));
         asker.into_iter().for_each(|asker| answers.answer_interim(asker.index, &head.parts, cx));
         return;
     }
@@ -114,7 +115,8 @@ fn judge(
         return Err("fallback");
     }
     let options = &fetch.wanted.rules.options;
-    let times = Times { requested_us: fetch.requested_us, received_us: cx.now_us, received_s: wall_s(cx) };
+    let times =
+        Times { requested_us: fetch.requested_us, received_us: cx.now_us, received_s: wall_s(cx) };
     let answer = Answer::read(head.parts.status, head.parts.fields(), options, times.received_s);
     let request = fetch.wanted.asked.request();
     let terms = may_store(request, &answer, head.body, options, &times).map_err(|why| {
@@ -137,7 +139,15 @@ fn judge(
     })?;
     let mut lines = Vec::with_capacity(answer.field_bytes + 64);
     put_lines(&mut lines, head.parts.fields(), options, times.received_s);
-    Ok(Collected { body, terms, lines: lines.into(), selector, tags, source: mark_of(from, cx.now_us), length })
+    Ok(Collected {
+        body,
+        terms,
+        lines: lines.into(),
+        selector,
+        tags,
+        source: mark_of(from, cx.now_us),
+        length,
+    })
 }
 
 fn tags_of(rules: &CacheRules, parts: &ReplyParts<'_>) -> Result<Vec<Vec<u8>>, &'static str> {
@@ -149,7 +159,9 @@ fn tags_of(rules: &CacheRules, parts: &ReplyParts<'_>) -> Result<Vec<Vec<u8>>, &
             .map(|(_, value)| value.into_owned())
             .collect();
         // A response that a purge would not find is not stored.
-        tags.extend(read_tags(*field, lines.iter().map(Vec::as_slice)).map_err(|_| "too-many-tags")?);
+        tags.extend(
+            read_tags(*field, lines.iter().map(Vec::as_slice)).map_err(|_| "too-many-tags")?,
+        );
     }
     tags.sort_unstable();
     tags.dedup();
@@ -182,7 +194,9 @@ fn pass_on(
     fetch::withdraw_name(&mut answers.conns, slot, None, cx);
     let readers = fetch::of(&mut answers.conns, slot).readers.take();
     let mut first = None;
-    for reader in readers.into_iter().filter(|id| is_reader(&answers.conns, *id, by)).collect::<Vec<_>>() {
+    for reader in
+        readers.into_iter().filter(|id| is_reader(&answers.conns, *id, by)).collect::<Vec<_>>()
+    {
         let Some(waits) = readers::take_waits(answers, reader) else { continue };
         // A response fetched for one request is for no other.
         if waits.collapsed {
@@ -202,9 +216,11 @@ fn pass_on(
     fetch.stage = Stage::Passes;
     let exchange = answers.conns.exchange_mut(slot);
     exchange.await_nothing();
-    let status = CacheStatus { forward: Some(waits.why), detail: Some(why), ..CacheStatus::default() };
+    let status =
+        CacheStatus { forward: Some(waits.why), detail: Some(why), ..CacheStatus::default() };
     let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
-    answers.conns.exchange_mut(reader.index).caching = Some(Caching::Follows(Box::new(Follows { by })));
+    answers.conns.exchange_mut(reader.index).caching =
+        Some(Caching::Follows(Box::new(Follows { by })));
     begin_with(answers, reader.index, Source::Server(from), head, &telling, cx);
 }
 
@@ -233,14 +249,20 @@ fn not_modified(
     }
     stale.check(cx.now_us, 0);
     let options = &fetch.wanted.rules.options;
-    let times = Times { requested_us: fetch.requested_us, received_us: cx.now_us, received_s: now_s };
+    let times =
+        Times { requested_us: fetch.requested_us, received_us: cx.now_us, received_s: now_s };
     fetch.own_lines = own_lines(fields(), options);
     let mut lines = Vec::with_capacity(stale.lines().len() + 64);
     update_lines(&mut lines, stale.lines(), fields(), options, now_s);
-    let answer =
-        Answer::read(stale.stored_terms().status, stored_fields(&lines).chain(age_of(fields())), options, now_s);
+    let answer = Answer::read(
+        stale.stored_terms().status,
+        stored_fields(&lines).chain(age_of(fields())),
+        options,
+        now_s,
+    );
     let request = fetch.wanted.asked.request();
-    let judged = may_store(request, &answer, ReplyBody::Length(stale.body_bytes()), options, &times);
+    let judged =
+        may_store(request, &answer, ReplyBody::Length(stale.body_bytes()), options, &times);
     let (Ok(terms), Vary::Names(names)) = (judged, &answer.vary) else {
         // From now on it may not be stored, and serves this once; an obstacle caused by one client
         // does not hold for others.
@@ -270,7 +292,10 @@ fn not_modified(
 
 /// The lines of a 304 that are only for the request that it was fetched for: cookies that are not
 /// stored for all, unless the route strips them (RFC 9111 §3.2, §7.3).
-fn own_lines<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, options: &Options) -> Arc<[u8]> {
+fn own_lines<'a>(
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    options: &Options,
+) -> Arc<[u8]> {
     let is_own = |name: &[u8]| FieldName::of(name) == FieldName::SetCookie && options.keeps(name);
     let mut lines = Vec::new();
     if !options.stores_set_cookie {
@@ -280,7 +305,9 @@ fn own_lines<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, options: &O
 }
 
 /// Age, which is not among the stored lines, but says how old the confirmation is.
-fn age_of<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+fn age_of<'a>(
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"age"))
 }
 
@@ -299,7 +326,9 @@ pub(in crate::client) fn on_piece(
             // While its end is unknown, only the request that it was fetched for gets it as it
             // comes.
             Ok(()) if collected.length.is_none() => {
-                if let Some(asker) = fetch.asker.filter(|asker| answers.conns.is_in(*asker, Phase::Answering)) {
+                if let Some(asker) =
+                    fetch.asker.filter(|asker| answers.conns.is_in(*asker, Phase::Answering))
+                {
                     serve::pump(answers, asker.index, cx);
                 }
                 None
@@ -316,7 +345,9 @@ pub(in crate::client) fn on_piece(
             let last = readers.pop();
             for reader in readers {
                 if answers.conns.is_in(reader, Phase::Answering) {
-                    stop = answers.answer_body(reader.index, Piece::Borrowed(piece.bytes()), cx).or(stop);
+                    stop = answers
+                        .answer_body(reader.index, Piece::Borrowed(piece.bytes()), cx)
+                        .or(stop);
                 }
             }
             let last = last.filter(|last| answers.conns.is_in(*last, Phase::Answering));
@@ -328,7 +359,13 @@ pub(in crate::client) fn on_piece(
 
 /// A fetched body turns out to be too large: its readers get the collected part, and the rest as it
 /// comes.
-fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept, cx: &mut Context) -> Option<Stop> {
+fn overflow(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    piece: &[u8],
+    why: NotKept,
+    cx: &mut Context,
+) -> Option<Stop> {
     let by = answers.conns.exchange_id(slot, cx);
     if let Some(store) = cx.cache.clone() {
         store.count_not_kept(why);
@@ -341,7 +378,9 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
     fetch::withdraw_name(&mut answers.conns, slot, None, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
     let readers = fetch.readers.take();
-    let Stage::Collects(collected) = std::mem::replace(&mut fetch.stage, Stage::Passes) else { return None };
+    let Stage::Collects(collected) = std::mem::replace(&mut fetch.stage, Stage::Passes) else {
+        return None;
+    };
     let exchange = answers.conns.exchange_mut(slot);
     let from = exchange.server_conn;
     exchange.await_nothing();
@@ -363,7 +402,8 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
         }
         let exchange = answers.conns.exchange_mut(reader.index);
         let Some(Caching::Sends(sends)) = exchange.caching.take() else { continue };
-        let is_part = sends.end.is_some() && sends.end != collected.length || sends.at > collected.body.bytes();
+        let is_part = sends.end.is_some() && sends.end != collected.length
+            || sends.at > collected.body.bytes();
         // The collected part is copied for each follower: without a limit for a single one, for
         // several no more than each may have unsent.
         let behind = collected.body.bytes().saturating_sub(sends.at);
@@ -392,7 +432,12 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
 }
 
 /// The response to a fetch is complete.
-pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
+pub(in crate::client) fn on_end(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    trailers: Trailers<'_>,
+    cx: &mut Context,
+) {
     let by = answers.conns.exchange_id(slot, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
     match std::mem::replace(&mut fetch.stage, Stage::Ends(After::Nothing)) {
@@ -403,7 +448,12 @@ pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, traile
             let selector = readers::selector_of(&object, &fetch.wanted.asked);
             begin_proof(answers, slot, cx);
             let own_lines = Arc::clone(&fetch::of(&mut answers.conns, slot).own_lines);
-            crowd::tell(answers, readers, Told::Stored { by, object, selector, own_lines, failed: None }, cx);
+            crowd::tell(
+                answers,
+                readers,
+                Told::Stored { by, object, selector, own_lines, failed: None },
+                cx,
+            );
         }
         Stage::Passes => {
             for reader in fetch::close(answers, slot, None, cx).readers.take() {
@@ -414,9 +464,15 @@ pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, traile
             }
         }
         Stage::Ends(After::Use(object)) => {
-            let Fetch { wanted, mut readers, own_lines, .. } = *fetch::close(answers, slot, None, cx);
+            let Fetch { wanted, mut readers, own_lines, .. } =
+                *fetch::close(answers, slot, None, cx);
             let selector = readers::selector_of(&object, &wanted.asked);
-            crowd::tell(answers, readers.take(), Told::Stored { by, object, selector, own_lines, failed: None }, cx);
+            crowd::tell(
+                answers,
+                readers.take(),
+                Told::Stored { by, object, selector, own_lines, failed: None },
+                cx,
+            );
         }
         Stage::Ends(After::Anew { alone }) => {
             for reader in fetch::close(answers, slot, None, cx).readers.take() {
@@ -442,10 +498,12 @@ fn collected_all(answers: &mut Answers, slot: ExchangeKey, collected: Collected,
     let fetch = fetch::of(&mut answers.conns, slot);
     let draft = Draft { key: &fetch.wanted.key, selector, lines: &lines, terms, tags, source };
     let made = match (store.as_deref(), &fetch.fill) {
-        (Some(store), Some(fill)) if body.is_whole() => store.complete(fill, draft, body).map_err(|(why, body)| {
-            store.count_not_kept(why);
-            body
-        }),
+        (Some(store), Some(fill)) if body.is_whole() => {
+            store.complete(fill, draft, body).map_err(|(why, body)| {
+                store.count_not_kept(why);
+                body
+            })
+        }
         _ => Err(Box::new(body)),
     };
     let pending = match made {
@@ -472,7 +530,8 @@ fn give_unstored(answers: &mut Answers, slot: ExchangeKey, body: &Collector, cx:
             // all.
             readers::look_again(answers, reader, waits, false);
         } else if answers.conns.is_in(reader, Phase::Answering)
-            && let Some(Caching::Sends(sends)) = answers.conns.exchange_mut(reader.index).caching.take()
+            && let Some(Caching::Sends(sends)) =
+                answers.conns.exchange_mut(reader.index).caching.take()
         {
             give_rest(answers, reader.index, &sends, body, cx);
             match is_whole {
@@ -484,7 +543,13 @@ fn give_unstored(answers: &mut Answers, slot: ExchangeKey, body: &Collector, cx:
 }
 
 /// Gives a client the part of a collected body that it has not got.
-fn give_rest(answers: &mut Answers, slot: ExchangeKey, sends: &Sends, body: &Collector, cx: &mut Context) {
+fn give_rest(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    sends: &Sends,
+    body: &Collector,
+    cx: &mut Context,
+) {
     let (mut at, end) = (sends.at, sends.end.unwrap_or(u64::MAX));
     while at < end
         && let got @ [_, ..] = body.from(at)
@@ -524,7 +589,11 @@ pub(in crate::client) fn timed_out(answers: &mut Answers, slot: ExchangeKey, cx:
 
 /// A request would be retried at another server. True: it is a fetch that was given up, and ends
 /// here.
-pub(in crate::client) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) -> bool {
+pub(in crate::client) fn end_given_up(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    cx: &mut Context,
+) -> bool {
     let exchange = answers.conns.exchange(slot);
     let waits = exchange.is_fetch() && exchange.phase() == Phase::Waiting;
     let is_over = waits && fetch::of(&mut answers.conns, slot).is_given_up;

@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use weir_cache::{
-    Answer, Object, Options, Place, Reason, Request, Store, Usage, bypass, explain, judge_usage, stored_fields, url_of,
+    Answer, Object, Options, Place, Reason, Request, Store, Usage, bypass, explain, judge_usage,
+    stored_fields, url_of,
 };
 use weir_http::{FieldName, Fields, RequestHead, parse_request};
 
@@ -47,7 +48,11 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    fn end(verdict: &'static str, mut lines: Vec<(&'static str, String)>, why: impl Into<String>) -> Outlook {
+    fn end(
+        verdict: &'static str,
+        mut lines: Vec<(&'static str, String)>,
+        why: impl Into<String>,
+    ) -> Outlook {
         lines.push((verdict, why.into()));
         Outlook { verdict, lines, url: None }
     }
@@ -55,13 +60,24 @@ impl Outlook {
 
 /// Predicts what would happen to a request at this time: microseconds of the monotonic clock.
 /// `store` None: no store is configured.
-pub fn outlook(plan: &Plan, store: Option<&Store>, question: &Question<'_>, now_us: u64) -> Outlook {
+pub fn outlook(
+    plan: &Plan,
+    store: Option<&Store>,
+    question: &Question<'_>,
+    now_us: u64,
+) -> Outlook {
     let text = text_of(question, plan);
     let mut fields = Fields::default();
     let head = match parse_request(&text, &plan.client.head, &mut fields) {
         Ok(Some(head)) => head,
         Ok(None) => return Outlook::end("refused", Vec::new(), "it is not a complete request"),
-        Err(error) => return Outlook::end("refused", Vec::new(), format!("weir rejects it: {}", error.word())),
+        Err(error) => {
+            return Outlook::end(
+                "refused",
+                Vec::new(),
+                format!("weir rejects it: {}", error.word()),
+            );
+        }
     };
     let asked = Asked {
         sealed: question.sealed,
@@ -84,7 +100,10 @@ fn text_of(question: &Question<'_>, plan: &Plan) -> Vec<u8> {
     let path = settled.as_deref().unwrap_or(question.path.as_bytes());
     let mut text = [b"GET ", path].concat();
     text.extend_from_slice(format!(" HTTP/1.1\r\nHost: {}\r\n", question.authority).as_bytes());
-    question.fields.iter().for_each(|field| text.extend_from_slice(format!("{field}\r\n").as_bytes()));
+    question
+        .fields
+        .iter()
+        .for_each(|field| text.extend_from_slice(format!("{field}\r\n").as_bytes()));
     text.extend_from_slice(b"\r\n");
     text
 }
@@ -100,7 +119,11 @@ fn led(
 ) -> Outlook {
     let mut lines = Vec::new();
     let Some(upstream) = routed.target.upstreams().next() else {
-        return Outlook::end("uncached", lines, "weir responds itself, and stores no such response");
+        return Outlook::end(
+            "uncached",
+            lines,
+            "weir responds itself, and stores no such response",
+        );
     };
     let plan_of = &plan.upstreams[upstream];
     let share = match &routed.target {
@@ -127,7 +150,11 @@ fn led(
         user: user.as_ref(),
     };
     let Ok(ruled) = Ruled::new(rules, &known) else {
-        return Outlook::end("refused", lines, "the rules of its route leave no request that weir could send");
+        return Outlook::end(
+            "refused",
+            lines,
+            "the rules of its route leave no request that weir could send",
+        );
     };
     let Ok(seen) = Seen::of(Some(&ruled), false, came) else {
         return Outlook::end("bypass", lines, "weir cannot tell how its server would read it");
@@ -174,18 +201,28 @@ fn stored(
     if others > 0 {
         lines.push(("beside it", format!("{others} other keys of this URL")));
     }
-    let Some((selector, object)) = all.iter().find(|(selector, _)| selector.matches(request)) else {
+    let Some((selector, object)) = all.iter().find(|(selector, _)| selector.matches(request))
+    else {
         let why = match all.first() {
             None => "nothing is stored under this key".to_owned(),
             Some((newest, _)) => {
-                let names: Vec<String> = newest.names().map(|name| name.escape_ascii().to_string()).collect();
-                format!("{} responses of this key, all for other values of {}", all.len(), names.join(", "))
+                let names: Vec<String> =
+                    newest.names().map(|name| name.escape_ascii().to_string()).collect();
+                format!(
+                    "{} responses of this key, all for other values of {}",
+                    all.len(),
+                    names.join(", ")
+                )
             }
         };
         return Outlook::end("fetch", lines, why);
     };
     let names: Vec<String> = selector.names().map(|name| name.escape_ascii().to_string()).collect();
-    let by = if names.is_empty() { "for all".to_owned() } else { format!("selected by {}", names.join(", ")) };
+    let by = if names.is_empty() {
+        "for all".to_owned()
+    } else {
+        format!("selected by {}", names.join(", "))
+    };
     lines.push(("stored", format!("{} of this key; the one for this request is {by}", all.len())));
     used(object, rules, request, lines, now_us)
 }
@@ -200,26 +237,39 @@ fn used(
 ) -> Outlook {
     let terms = object.terms();
     let (status, bytes, hits) = (terms.status, object.body_bytes(), object.hits());
-    lines.push(("answer", format!("status {status}, {bytes} bytes of content, found {hits} times")));
+    lines
+        .push(("answer", format!("status {status}, {bytes} bytes of content, found {hits} times")));
     if !object.tags().is_empty() {
-        let tags: Vec<String> = object.tags().iter().map(|tag| tag.escape_ascii().to_string()).collect();
+        let tags: Vec<String> =
+            object.tags().iter().map(|tag| tag.escape_ascii().to_string()).collect();
         lines.push(("tags", tags.join(" ")));
     }
     lines.extend(arithmetic(object, &rules.options, now_us));
     if object.is_purged_softly() {
         lines.push(("purged", "softly: its lifetime is over".to_owned()));
     }
-    let usage = judge_usage(&terms, &request.directives(), &rules.options, now_us, object.checked_us());
+    let usage =
+        judge_usage(&terms, &request.directives(), &rules.options, now_us, object.checked_us());
     let (verdict, why) = match usage {
         Usage::Fresh => ("fresh", "weir serves it from the store"),
-        Usage::StaleWhileRevalidate => ("stale", "weir serves it from the store, and fetches it again meanwhile"),
-        Usage::StaleAccepted => ("stale", "weir serves it from the store, because the client accepts it stale"),
-        Usage::Validate(Reason::Stale) => ("validate", "weir revalidates it at its server: its lifetime is over"),
-        Usage::Validate(Reason::NoCache) => ("validate", "weir revalidates it at its server: it has no-cache"),
+        Usage::StaleWhileRevalidate => {
+            ("stale", "weir serves it from the store, and fetches it again meanwhile")
+        }
+        Usage::StaleAccepted => {
+            ("stale", "weir serves it from the store, because the client accepts it stale")
+        }
+        Usage::Validate(Reason::Stale) => {
+            ("validate", "weir revalidates it at its server: its lifetime is over")
+        }
+        Usage::Validate(Reason::NoCache) => {
+            ("validate", "weir revalidates it at its server: it has no-cache")
+        }
         Usage::Validate(Reason::Request) => {
             ("validate", "weir revalidates it at its server: the client wants it fresher")
         }
-        Usage::GatewayTimeout => ("refused", "504: the client accepts only a stored response, and none may be used"),
+        Usage::GatewayTimeout => {
+            ("refused", "504: the client accepts only a stored response, and none may be used")
+        }
     };
     Outlook::end(verdict, lines, why)
 }
@@ -227,6 +277,7 @@ fn used(
 /// Explains how its lifetime and age are computed.
 fn arithmetic(object: &Object, options: &Options, now_us: u64) -> Vec<(&'static str, String)> {
     let terms = object.terms();
-    let answer = Answer::read(terms.status, stored_fields(object.lines()), options, terms.received_s);
+    let answer =
+        Answer::read(terms.status, stored_fields(object.lines()), options, terms.received_s);
     explain(&answer, &terms, options, now_us)
 }

@@ -36,14 +36,21 @@ pub(in crate::client) fn purge(
 ) -> Option<Local> {
     let (head, fields, bytes) = came;
     let exchange = answers.conns.exchange(slot);
-    let rules = exchange.ruled.as_deref().and_then(Ruled::cache).filter(|rules| !rules.purge_from.is_empty())?;
+    let rules = exchange
+        .ruled
+        .as_deref()
+        .and_then(Ruled::cache)
+        .filter(|rules| !rules.purge_from.is_empty())?;
     if head.method_span.of(bytes) != PURGE {
         return None;
     }
     let store = cx.cache.as_ref()?;
-    let client = client_address(answers.conns.at(exchange.conn).peer, fields, bytes, &cx.plan.client);
+    let client =
+        client_address(answers.conns.at(exchange.conn).peer, fields, bytes, &cx.plan.client);
     // A trusted proxy that names no client may speak for any.
-    if cx.plan.client.trusts(client) || !rules.purge_from.iter().any(|network| network.has_client(client)) {
+    if cx.plan.client.trusts(client)
+        || !rules.purge_from.iter().any(|network| network.has_client(client))
+    {
         return Some(Cause::PurgeDenied.into());
     }
     let (place, _) = place_of(answers, slot, upstream, came, &cx.plan);
@@ -52,11 +59,20 @@ pub(in crate::client) fn purge(
     for scheme in [&b"http"[..], b"https"] {
         let place = Place { scheme, ..place };
         let mut key = Vec::new();
-        told_of(answers, slot).put_key(&mut key, place, &rules.keys, Request { input: bytes, head, fields });
+        told_of(answers, slot).put_key(
+            &mut key,
+            place,
+            &rules.keys,
+            Request { input: bytes, head, fields },
+        );
         count += store.variants(&key, cx.now_us).len();
         store.invalidate(&url(place, &rules.keys));
     }
     let noun = if count == 1 { "answer" } else { "answers" };
     let content = Bytes::from(format!("purged {count} {noun}\n"));
-    Some(Local::Fixed(Arc::new(Fixed { status: 200, media_type: Some((*b"text/plain").into()), content })))
+    Some(Local::Fixed(Arc::new(Fixed {
+        status: 200,
+        media_type: Some((*b"text/plain").into()),
+        content,
+    })))
 }

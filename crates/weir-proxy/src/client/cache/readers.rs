@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use weir_cache::{CacheStatus, Fate, FillName, Object, Selector, Served, Vary, fate, stored_fields};
+use weir_cache::{
+    CacheStatus, Fate, FillName, Object, Selector, Served, Vary, fate, stored_fields,
+};
 
 use super::crowd::{self, Told};
 use super::fetch::{self, Stage};
@@ -35,7 +37,9 @@ pub(super) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Co
 /// Ends a waiting request whose client has given it up. Returns whether it was one.
 pub(super) fn end_if_given_up(answers: &mut Answers, reader: ExchangeId, cx: &mut Context) -> bool {
     let conns = &mut answers.conns;
-    if !conns.is_in(reader, Phase::Waiting) || !conns.at(conns.exchange(reader.index).conn).is_given_up() {
+    if !conns.is_in(reader, Phase::Waiting)
+        || !conns.at(conns.exchange(reader.index).conn).is_given_up()
+    {
         return false;
     }
     if !matches!(conns.exchange(reader.index).caching, Some(Caching::Waits(_))) {
@@ -48,7 +52,12 @@ pub(super) fn end_if_given_up(answers: &mut Answers, reader: ExchangeId, cx: &mu
 }
 
 /// A request has begun to wait for a fetch whose response may have arrived already.
-pub(super) fn share_late(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId, cx: &mut Context) {
+pub(super) fn share_late(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    reader: ExchangeId,
+    cx: &mut Context,
+) {
     if matches!(fetch::of(&mut answers.conns, slot).stage, Stage::Collects(_) | Stage::Proves(_)) {
         share(answers, slot, reader, cx);
     }
@@ -71,7 +80,12 @@ pub(super) fn take_waits(answers: &mut Answers, reader: ExchangeId) -> Option<Bo
 
 /// Gives a waiting request the fetched response as far as it has arrived, or has the request looked
 /// up again.
-pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId, cx: &mut Context) {
+pub(super) fn share(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    reader: ExchangeId,
+    cx: &mut Context,
+) {
     let Some(waits) = take_waits(answers, reader) else { return };
     let by = answers.conns.exchange_id(slot, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
@@ -99,7 +113,16 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
             count(answers, reader, &waits, Served::Miss, cx);
             let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
             let content = Content::Fetched(by);
-            serve::begin(answers, reader.index, (&lines, &terms), length, content, request, &telling, cx);
+            serve::begin(
+                answers,
+                reader.index,
+                (&lines, &terms),
+                length,
+                content,
+                request,
+                &telling,
+                cx,
+            );
         }
         (Fate::Shares, Stage::Proves(pending)) => {
             let object = Arc::clone(pending.object());
@@ -137,7 +160,13 @@ pub(super) fn serve_fetched(
 }
 
 /// Counts the result of a request that has waited.
-pub(super) fn count(answers: &mut Answers, reader: ExchangeId, waits: &Waits, served: Served, cx: &Context) {
+pub(super) fn count(
+    answers: &mut Answers,
+    reader: ExchangeId,
+    waits: &Waits,
+    served: Served,
+    cx: &Context,
+) {
     let served = if waits.collapsed { Served::Collapsed } else { served };
     super::count_served(answers, reader.index, served, 0, cx);
 }
@@ -148,7 +177,12 @@ pub(super) fn put_back(answers: &mut Answers, reader: ExchangeId, waits: Box<Wai
 }
 
 /// Has a request that has waited looked up again; `alone`: it is then forwarded separately.
-pub(super) fn look_again(answers: &mut Answers, reader: ExchangeId, mut waits: Box<Waits>, alone: bool) {
+pub(super) fn look_again(
+    answers: &mut Answers,
+    reader: ExchangeId,
+    mut waits: Box<Waits>,
+    alone: bool,
+) {
     waits.by = None;
     waits.goes_alone |= alone;
     answers.conns.exchange_mut(reader.index).caching = Some(Caching::Waits(waits));
@@ -169,7 +203,12 @@ pub(super) fn use_stored(
     let selector = selector_of(object, &fetch.wanted.asked);
     let (readers, object) = (fetch.readers.take(), Arc::clone(object));
     let own_lines = Arc::default();
-    crowd::tell(answers, readers, Told::Stored { by, object, selector, own_lines, failed: failed.map(Some) }, cx);
+    crowd::tell(
+        answers,
+        readers,
+        Told::Stored { by, object, selector, own_lines, failed: failed.map(Some) },
+        cx,
+    );
 }
 
 /// Gives a request a stored response if its fields select that: checked with `selector`, where it
@@ -185,8 +224,9 @@ pub(super) fn give_stored(
     cx: &mut Context,
 ) {
     let Some(waits) = take_waits(answers, reader) else { return };
-    let is_for_him =
-        selector.is_none_or(|selector| selector.is_some_and(|selector| selector.matches(waits.asked.request())));
+    let is_for_him = selector.is_none_or(|selector| {
+        selector.is_some_and(|selector| selector.matches(waits.asked.request()))
+    });
     if waits.collapsed && !is_for_him {
         return look_again(answers, reader, waits, false);
     }
@@ -200,7 +240,13 @@ pub(super) fn give_stored(
         collapsed: waits.collapsed,
         ..CacheStatus::default()
     };
-    count(answers, reader, &waits, if failed.is_some() { Served::Stale } else { Served::Revalidated }, cx);
+    count(
+        answers,
+        reader,
+        &waits,
+        if failed.is_some() { Served::Stale } else { Served::Revalidated },
+        cx,
+    );
     let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
     let request = waits.asked.request();
     if waits.collapsed || own_lines.is_empty() {
@@ -208,14 +254,24 @@ pub(super) fn give_stored(
     }
     let all = [object.lines(), own_lines].concat();
     let (terms, length) = (object.terms(), Some(object.body_bytes()));
-    serve::begin(answers, reader.index, (&all, &terms), length, Content::Stored(object), request, &telling, cx);
+    serve::begin(
+        answers,
+        reader.index,
+        (&all, &terms),
+        length,
+        Content::Stored(object),
+        request,
+        &telling,
+        cx,
+    );
 }
 
 /// Returns the selection of the stored response that was found for a request; None: its Vary says
 /// that nothing selects it.
 pub(super) fn selector_of(object: &Object, asked: &Asked) -> Option<Selector> {
     let mut vary = Vary::default();
-    let lines = stored_fields(object.lines()).filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"));
+    let lines =
+        stored_fields(object.lines()).filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"));
     lines.for_each(|(_, value)| vary.add_line(value));
     match vary {
         Vary::Names(names) => Some(Selector::of(&names, asked.request())),
@@ -246,7 +302,12 @@ pub(super) fn fail_reader(
 
 /// Another worker has finished a fetch that requests here wait for: they are looked up again, or
 /// get its error.
-pub(crate) fn on_elsewhere(answers: &mut Answers, name: FillName, failure: Option<Cause>, cx: &mut Context) {
+pub(crate) fn on_elsewhere(
+    answers: &mut Answers,
+    name: FillName,
+    failure: Option<Cause>,
+    cx: &mut Context,
+) {
     let readers = answers.conns.caches.parked.remove(&name).unwrap_or_default();
     match failure {
         Some(cause) => crowd::tell(answers, readers, Told::FailedElsewhere { cause }, cx),

@@ -41,14 +41,17 @@ impl Seen {
         let is_vain = |known: FieldName| !is_trusted && known.is_forwarding();
         let is_changed = !removed.is_empty() || !added.is_empty();
         // Fields that Connection names do not reach the server either.
-        if !is_changed && !fields.as_slice().iter().any(|field| field.listed || is_vain(field.known)) {
+        if !is_changed
+            && !fields.as_slice().iter().any(|field| field.listed || is_vain(field.known))
+        {
             return Ok(None);
         }
         let mut text = Vec::with_capacity(head.bytes + 256);
         text.extend_from_slice(head.method_span.of(bytes));
         text.extend_from_slice(b" / HTTP/1.1\r\n");
         put_line(&mut text, b"Host", head.authority.of(bytes));
-        for field in fields.as_slice().iter().filter(|field| !field.listed && !is_vain(field.known)) {
+        for field in fields.as_slice().iter().filter(|field| !field.listed && !is_vain(field.known))
+        {
             let (name, value) = (field.name.of(bytes), field.value.of(bytes));
             let is_written = field.known == FieldName::Host || field.known.is_hop_by_hop();
             if !is_written && !removed.iter().any(|removed| removed.eq_ignore_ascii_case(name)) {
@@ -66,7 +69,9 @@ impl Seen {
             ..Limits::default()
         };
         let mut fields = Fields::default();
-        let Ok(Some(parsed)) = weir_http::parse_request(&text, &limits, &mut fields) else { return Err(Unclear) };
+        let Ok(Some(parsed)) = weir_http::parse_request(&text, &limits, &mut fields) else {
+            return Err(Unclear);
+        };
         // The body framing comes from the original head, and so does the upgrade, of which only the
         // presence matters.
         let head = RequestHead { body: head.body, upgrade: head.upgrade, ..parsed };

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use weir_cache::{
-    CacheStatus, Condition, Object, Part, Request, Terms, Validators, is_on_not_modified, is_on_part, judge_conditions,
-    judge_range, staleness_us, stored_fields,
+    CacheStatus, Condition, Object, Part, Request, Terms, Validators, is_on_not_modified,
+    is_on_part, judge_conditions, judge_range, staleness_us, stored_fields,
 };
 use weir_http::{Method, ReplyBody, ReplyParts, Trailers, Version};
 
@@ -45,13 +45,21 @@ enum Sent {
 }
 
 /// Decides which part of a response a client gets whose request has conditions or a range.
-fn judge(request: Request<'_>, terms: &Terms, lines: &[u8], length: Option<u64>, cx: &Context) -> Sent {
+fn judge(
+    request: Request<'_>,
+    terms: &Terms,
+    lines: &[u8],
+    length: Option<u64>,
+    cx: &Context,
+) -> Sent {
     if !request.head.conditional {
         return Sent::Whole;
     }
     let now_s = wall_s(cx);
     let stored = Validators::of(stored_fields(lines), now_s);
-    if judge_conditions(request, terms.status, &stored, terms.received_s, now_s) == Condition::NotModified {
+    if judge_conditions(request, terms.status, &stored, terms.received_s, now_s)
+        == Condition::NotModified
+    {
         return Sent::NotModified;
     }
     let Some(length) = length else { return Sent::Whole };
@@ -80,7 +88,16 @@ pub(super) fn serve(
     cx: &mut Context,
 ) {
     let (terms, length) = (object.terms(), Some(object.body_bytes()));
-    begin(answers, slot, (object.lines(), &terms), length, Content::Stored(object), request, telling, cx);
+    begin(
+        answers,
+        slot,
+        (object.lines(), &terms),
+        length,
+        Content::Stored(object),
+        request,
+        telling,
+        cx,
+    );
 }
 
 /// The same for a response of these lines whose body may be incomplete yet; `length` of the body,
@@ -102,7 +119,8 @@ pub(super) fn begin(
     let removed = sent.removed(lines, &telling.hidden);
     let mut digits = itoa::Buffer::new();
     let age = digits.format(terms.age_s(cx.now_us)).as_bytes();
-    let status = telling.status.map(|status| CacheStatus { ttl_s: Some(ttl_s(terms, cx.now_us)), ..status });
+    let status =
+        telling.status.map(|status| CacheStatus { ttl_s: Some(ttl_s(terms, cx.now_us)), ..status });
     let status = status.as_ref().map(status_text);
     let range = match &sent {
         Sent::Part(part) => part.content_range(length.unwrap_or(0)),
@@ -151,7 +169,9 @@ impl Sent {
                 removed.extend(names().filter(|name| !is_on_not_modified(name, has_etag)));
             }
             Sent::Part(Part::Unsatisfiable) => {
-                removed.extend(names().filter(|name| name.eq_ignore_ascii_case(b"content-type") || !is_on_part(name)));
+                removed.extend(names().filter(|name| {
+                    name.eq_ignore_ascii_case(b"content-type") || !is_on_part(name)
+                }));
             }
             Sent::Part(_) => removed.extend(names().filter(|name| !is_on_part(name))),
         }
@@ -191,7 +211,12 @@ fn send_body(
 
 /// The contiguous bytes of a body from a position on, up to another; `place` is where the last ones
 /// were found, and only moves forward.
-fn piece_of<'a>(object: &'a Object, place: &mut PiecePlace, at: u64, end: u64) -> Option<Piece<'a>> {
+fn piece_of<'a>(
+    object: &'a Object,
+    place: &mut PiecePlace,
+    at: u64,
+    end: u64,
+) -> Option<Piece<'a>> {
     if let Some(small) = object.small_body() {
         return Some(Piece::Borrowed(small.get(at as usize..end as usize)?));
     }
@@ -259,7 +284,12 @@ pub(in crate::client) fn pump_all(answers: &mut Answers, cx: &mut Context) {
 }
 
 /// A body that was being fetched is stored: its client gets the rest from the store.
-pub(super) fn go_on_from(answers: &mut Answers, slot: ExchangeKey, object: &Arc<Object>, cx: &mut Context) {
+pub(super) fn go_on_from(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    object: &Arc<Object>,
+    cx: &mut Context,
+) {
     if let Some(Caching::Sends(sends)) = &mut answers.conns.exchange_mut(slot).caching {
         sends.body = Body::Stored(Arc::clone(object));
         sends.end = Some(sends.end.unwrap_or(object.body_bytes()));

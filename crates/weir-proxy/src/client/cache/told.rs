@@ -26,7 +26,13 @@ pub(super) struct Told<'a> {
 impl Told<'_> {
     /// Appends the key of a request to an empty text: the key of its place, then a line for each
     /// fact. No field name begins as these lines do, and no value has a line end.
-    pub(super) fn put_key(self, key: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules, request: Request<'_>) {
+    pub(super) fn put_key(
+        self,
+        key: &mut Vec<u8>,
+        place: Place<'_>,
+        rules: &KeyRules,
+        request: Request<'_>,
+    ) {
         put_key(key, place, rules, request);
         if let Some(ruled) = self.ruled {
             ruled.host().into_iter().for_each(|host| put_line(key, b'@', b"host", host));

@@ -54,7 +54,11 @@ impl Answers {
 
     fn flush_encoder(&mut self, id: ExchangeId, cx: &mut Context) {
         let (mut codec, exchange) = self.conns.codec(id.index);
-        let Some(compressing) = exchange.compressing.as_mut().filter(|compressing| compressing.keeps) else { return };
+        let Some(compressing) =
+            exchange.compressing.as_mut().filter(|compressing| compressing.keeps)
+        else {
+            return;
+        };
         if !compressing.waiting.is_empty() {
             compressing.keeps = false;
             return self.send_encoder(id, cx);
@@ -95,7 +99,11 @@ impl Answers {
             return;
         }
         let (mut codec, exchange) = self.conns.codec(slot);
-        let Some(compressing) = exchange.compressing.as_mut().filter(|one| one.number == label.number) else { return };
+        let Some(compressing) =
+            exchange.compressing.as_mut().filter(|one| one.number == label.number)
+        else {
+            return;
+        };
         compressing.worked_us = cx.now_us;
         let piece = compressing.come_back(encoded, &cx.counters);
         let (coding_bytes, is_busy) = (compressing.coding_bytes(), compressing.is_busy());
@@ -151,7 +159,12 @@ impl Answers {
     }
 
     /// A response has arrived, and is not encoded yet: no server is involved any more.
-    fn await_encoder(&mut self, slot: ExchangeKey, compressing: Box<Compressing>, cx: &mut Context) {
+    fn await_encoder(
+        &mut self,
+        slot: ExchangeKey,
+        compressing: Box<Compressing>,
+        cx: &mut Context,
+    ) {
         let exchange = self.conns.exchange_mut(slot);
         exchange.compressing = Some(compressing);
         exchange.enter(Phase::Encoding);

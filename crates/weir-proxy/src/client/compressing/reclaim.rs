@@ -24,10 +24,16 @@ const LOOK_US: u64 = 100_000;
 /// others are idle. Returns the client whose share of the memory it uses; None: the client is
 /// unknown, or the response is not compressed.
 #[inline]
-pub(in crate::client) fn encoding_for(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) -> Option<Lane> {
+pub(in crate::client) fn encoding_for(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    cx: &mut Context,
+) -> Option<Lane> {
     answers.conns.exchange(slot).ruled.as_deref()?.compress()?;
     let client = client_of(&answers.conns, slot, cx);
-    if answers.encoders.is_short(client, cx.plan.client.compress_bytes_max) && cx.now_us >= answers.encoders.look_us {
+    if answers.encoders.is_short(client, cx.plan.client.compress_bytes_max)
+        && cx.now_us >= answers.encoders.look_us
+    {
         reclaim(answers, client, cx);
     }
     client
@@ -45,8 +51,10 @@ fn reclaim(answers: &mut Answers, client: Option<Lane>, cx: &mut Context) {
     // A client that has used up its share gets memory from its own encoders.
     let only = client.filter(|_| answers.encoders.has_free(bytes_max));
     let idle = |slot| Some((idle_since(conns.exchange(slot), cx.now_us)?, slot));
-    let is_one = |(_, slot): &(u64, ExchangeKey)| only.is_none() || client_of(conns, *slot, cx) == only;
-    let mut idle: Vec<(u64, ExchangeKey)> = conns.exchanges.keys().filter_map(idle).filter(is_one).collect();
+    let is_one =
+        |(_, slot): &(u64, ExchangeKey)| only.is_none() || client_of(conns, *slot, cx) == only;
+    let mut idle: Vec<(u64, ExchangeKey)> =
+        conns.exchanges.keys().filter_map(idle).filter(is_one).collect();
     answers.encoders.look_us = cx.now_us + LOOK_US.max(conns.exchanges.len() as u64);
     idle.sort_unstable();
     for (_, slot) in idle {
@@ -73,6 +81,7 @@ fn store_rest(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
 
 /// Since when the encoder of a request's response has been idle, if that is long enough.
 fn idle_since(exchange: &Exchange, now_us: u64) -> Option<u64> {
-    let compressing = exchange.compressing.as_ref().filter(|compressing| compressing.has_idle_memory())?;
+    let compressing =
+        exchange.compressing.as_ref().filter(|compressing| compressing.has_idle_memory())?;
     (compressing.worked_us + IDLE_US_MIN <= now_us).then_some(compressing.worked_us)
 }

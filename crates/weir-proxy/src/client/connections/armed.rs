@@ -41,9 +41,16 @@ impl Connections {
         let look_us = look_us(self, index, cx);
         if conn.reading() == Reading::Frames {
             let streams = self.carriers.get(index);
-            return streams.map_or(u64::MAX, |streams| streams.deadline(conn, &cx.plan.client)).min(look_us);
+            return streams
+                .map_or(u64::MAX, |streams| streams.deadline(conn, &cx.plan.client))
+                .min(look_us);
         }
-        let due_us = conn.deadline(self.current(conn), || self.inward(conn), self.leaves_us(conn), &cx.plan.client);
+        let due_us = conn.deadline(
+            self.current(conn),
+            || self.inward(conn),
+            self.leaves_us(conn),
+            &cx.plan.client,
+        );
         due_us.min(self.tarpit.until_us(index)).min(look_us)
     }
 
@@ -53,7 +60,9 @@ impl Connections {
     pub(in crate::client) fn arm_awaited(&mut self, index: ClientKey, cx: &mut Context) {
         let conn = self.conns.at(index);
         let is_watched = conn.flags.ended || conn.flags.stopped;
-        if is_watched || self.current(conn).is_some_and(|current| current.deadline_us < conn.armed_us) {
+        if is_watched
+            || self.current(conn).is_some_and(|current| current.deadline_us < conn.armed_us)
+        {
             self.arm(index, cx);
         }
     }

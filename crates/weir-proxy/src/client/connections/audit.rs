@@ -34,7 +34,11 @@ impl Connections {
         equal("requests of all clients", exchanges, self.exchanges() + self.caches.fetches)?;
         self.audit_carriers(carried, cx)?;
         audit_stalls(self)?;
-        equal("client_connections", cx.counters.client_connections.get() as usize, self.len() + cx.flows)
+        equal(
+            "client_connections",
+            cx.counters.client_connections.get() as usize,
+            self.len() + cx.flows,
+        )
     }
 
     /// Looks for queues that hold more bytes than docs/buffers.md allows.
@@ -45,7 +49,11 @@ impl Connections {
         // Each response to a client may come from another connection, which stops one receive late.
         let late = (cx.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
         for (index, conn) in self.all() {
-            at_most("bytes unsent for a client", unsent(self, index), HIGH_BYTES + late + conn.reserved())?;
+            at_most(
+                "bytes unsent for a client",
+                unsent(self, index),
+                HIGH_BYTES + late + conn.reserved(),
+            )?;
             let window = if conn.stream.is_some() { cx.http2.window_bytes as usize } else { 0 };
             at_most("bytes of a client unparsed", conn.stashed(), STASH_BYTES_END.max(window))?;
         }
@@ -62,7 +70,8 @@ impl Connections {
             let exchange = self.exchanges.at(slot);
             let (phase, count) = (exchange.phase(), counts[slot.index()]);
             let conn = self.conns.at(exchange.conn);
-            let unseen = phase == Phase::Waiting || phase == Phase::Answering && !conn.codec.leaves(slot);
+            let unseen =
+                phase == Phase::Waiting || phase == Phase::Answering && !conn.codec.leaves(slot);
             if exchange.kept.is_some() && !(unseen && exchange.asked != cx.worker) {
                 return Err(format!(
                     "request {slot} ({phase:?}) is kept although no other worker has it or its client has seen some of the answer"
@@ -70,7 +79,8 @@ impl Connections {
             }
             // A tunnel whose server has closed both directions continues until its client has
             // everything.
-            let awaited = phase == Phase::Waiting || phase == Phase::Answering && conn.reading() != Reading::Tunnel;
+            let awaited = phase == Phase::Waiting
+                || phase == Phase::Answering && conn.reading() != Reading::Tunnel;
             let awaited = awaited && !exchange.is_with_cache();
             let least = usize::from(awaited && cx.workers == 1);
             if count > 1 || count < least {
@@ -102,10 +112,18 @@ impl Connections {
 
     /// Checks that every wait has a timer. A small send sets none: the timer that is set anyway
     /// covers it.
-    fn audit_patience(&self, index: ClientKey, conn: &ClientConn, cx: &Context) -> Result<(), String> {
+    fn audit_patience(
+        &self,
+        index: ClientKey,
+        conn: &ClientConn,
+        cx: &Context,
+    ) -> Result<(), String> {
         let due_us = self.deadline(index, cx);
         if due_us < conn.armed_us && !conn.flags.sending {
-            return Err(format!("its patience ends at {due_us} us, its timer comes at {} us", conn.armed_us));
+            return Err(format!(
+                "its patience ends at {due_us} us, its timer comes at {} us",
+                conn.armed_us
+            ));
         }
         Ok(())
     }

@@ -18,8 +18,9 @@ impl Connections {
             Farewell::Listener(listener) => (Some(listener), LEAVE_IDLE_US),
             Farewell::Successor => (None, LEAVE_IDLE_US),
             Farewell::AllButTunnels => {
-                let ends =
-                    |conn: &ClientConn| conn.reading() != Reading::Tunnel && conn.stream.is_none() && !conn.is_fetch();
+                let ends = |conn: &ClientConn| {
+                    conn.reading() != Reading::Tunnel && conn.stream.is_none() && !conn.is_fetch()
+                };
                 return self.conns.keys().filter(|index| ends(self.conns.at(*index))).collect();
             }
         };

@@ -37,7 +37,11 @@ impl Visit {
 
     /// Leaves it to a guard of the same accounts to give the place back.
     pub(super) fn hand_over(mut self, guard: Option<&Guard>) -> Option<Place> {
-        if guard.is_some_and(|guard| Arc::ptr_eq(&guard.seed, &self.seed)) { self.open.take() } else { None }
+        if guard.is_some_and(|guard| Arc::ptr_eq(&guard.seed, &self.seed)) {
+            self.open.take()
+        } else {
+            None
+        }
     }
 }
 
@@ -101,7 +105,12 @@ impl Door {
     ///
     /// # Errors
     /// The handshake must not continue.
-    pub fn charge(&mut self, client: IpAddr, visit: &mut Visit, now_us: u64) -> Result<(), Unwanted> {
+    pub fn charge(
+        &mut self,
+        client: IpAddr,
+        visit: &mut Visit,
+        now_us: u64,
+    ) -> Result<(), Unwanted> {
         self.charged.clear();
         let Some(shield) = &self.plan.shield else { return Ok(()) };
         let mut suspect = self.suspect(shield, client, now_us);
@@ -117,7 +126,8 @@ impl Door {
                     }
                 }
                 Said::Over(_) => {
-                    let offence = suspect.judge(limit, &said, shield).and_then(|(_, offence)| offence);
+                    let offence =
+                        suspect.judge(limit, &said, shield).and_then(|(_, offence)| offence);
                     self.offences.offer(offence, &self.counters);
                     return Err(limit.over.into());
                 }
@@ -131,7 +141,8 @@ impl Door {
         let charged = std::mem::take(&mut self.charged);
         if let Some(shield) = &self.plan.shield {
             let mut suspect = self.suspect(shield, client, now_us);
-            for (limit, outcome) in charged.iter().filter_map(|(at, outcome)| Some((shield.limits.get(*at)?, *outcome)))
+            for (limit, outcome) in
+                charged.iter().filter_map(|(at, outcome)| Some((shield.limits.get(*at)?, *outcome)))
             {
                 if worked {
                     limit.tally.count(self.worker, outcome);
@@ -148,7 +159,9 @@ impl Door {
     pub fn failed(&mut self, client: IpAddr, now_us: u64) {
         let Some(shield) = &self.plan.shield else { return };
         let mut suspect = self.suspect(shield, client, now_us);
-        for limit in shield.limits.iter().filter(|limit| matches!(limit.terms, Terms::HandshakesFailed(_))) {
+        for limit in
+            shield.limits.iter().filter(|limit| matches!(limit.terms, Terms::HandshakesFailed(_)))
+        {
             suspect.note_one(limit, None);
         }
     }
@@ -194,12 +207,13 @@ pub(super) fn judge(
             // Counted when the handshake runs.
             Terms::Handshakes(_) if observes => continue,
             // These count the past, not this connection.
-            Terms::Glitches(_) | Terms::Timeouts(_) | Terms::Handshakes(_) | Terms::HandshakesFailed(_) => {
-                match suspect.look(limit, None) {
-                    Said::Passed => continue,
-                    said => said,
-                }
-            }
+            Terms::Glitches(_)
+            | Terms::Timeouts(_)
+            | Terms::Handshakes(_)
+            | Terms::HandshakesFailed(_) => match suspect.look(limit, None) {
+                Said::Passed => continue,
+                said => said,
+            },
             _ => suspect.charge(limit, None),
         };
         if let Some((_, offence)) = suspect.judge(limit, &said, shield) {

@@ -59,7 +59,12 @@ impl From<Verdict> for Said {
 impl<'a> Suspect<'a> {
     /// A client of which nothing is known, except perhaps where its account is among
     /// [`CONNECTIONS`].
-    pub(super) fn new(table: &'a Table, key: Key, first: Option<(Name, Place)>, now: Moment) -> Suspect<'a> {
+    pub(super) fn new(
+        table: &'a Table,
+        key: Key,
+        first: Option<(Name, Place)>,
+        now: Moment,
+    ) -> Suspect<'a> {
         let first = first.map(|(name, place)| (name, Some(place)));
         Suspect { table, key, first, other: None, last: None, now }
     }
@@ -93,7 +98,8 @@ impl<'a> Suspect<'a> {
         let slot = limit.seat.slot.into();
         if let Some(name) = of {
             self.last = None;
-            let (verdict, is_shared) = limit.shared.charge(self.table, &name, slot, rate, self.now.us);
+            let (verdict, is_shared) =
+                limit.shared.charge(self.table, &name, slot, rate, self.now.us);
             self.note_shared(limit, is_shared);
             return verdict.into();
         }
@@ -125,7 +131,8 @@ impl<'a> Suspect<'a> {
     /// Charges a limit for something that has happened. False: the limit is exhausted.
     pub(super) fn note_one(&mut self, limit: &LimitPlan, of: Option<Name>) -> bool {
         let said = self.charge(limit, of);
-        let outcome = if matches!(said, Said::Untracked) { Outcome::Untracked } else { Outcome::Passed };
+        let outcome =
+            if matches!(said, Said::Untracked) { Outcome::Untracked } else { Outcome::Passed };
         limit.tally.count(self.now.worker, outcome);
         matches!(said, Said::Passed)
     }
@@ -135,7 +142,10 @@ impl<'a> Suspect<'a> {
         let Some(rate) = limit.terms.rate() else { return Said::Passed };
         if let Some(name) = of {
             self.last = None;
-            return limit.shared.look(self.table, &name, limit.seat.slot.into(), rate, self.now.us).into();
+            return limit
+                .shared
+                .look(self.table, &name, limit.seat.slot.into(), rate, self.now.us)
+                .into();
         }
         let (name, known) = self.account(limit.seat.group, of);
         let found = self.table.look(&name, limit.seat.slot.into(), rate, self.now.us);
@@ -212,6 +222,11 @@ impl<'a> Suspect<'a> {
         if !is_meant || is_over(OFFERED, &Rate::new(1, OFFERED_US, 1, false)) {
             return None;
         }
-        Some(Offence { block: self.key.block()?, limit: limit.name.clone(), by_proxy: false, forwards: false })
+        Some(Offence {
+            block: self.key.block()?,
+            limit: limit.name.clone(),
+            by_proxy: false,
+            forwards: false,
+        })
     }
 }

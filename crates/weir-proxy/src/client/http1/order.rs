@@ -40,7 +40,11 @@ impl Http1 {
 
     /// Adds a request behind all others.
     #[inline]
-    pub(in crate::client) fn push(&mut self, slot: ExchangeKey, exchanges: &mut Slab<ExchangeKey, Exchange>) {
+    pub(in crate::client) fn push(
+        &mut self,
+        slot: ExchangeKey,
+        exchanges: &mut Slab<ExchangeKey, Exchange>,
+    ) {
         if self.last == ExchangeKey::NONE {
             self.first = slot;
         } else {
@@ -62,7 +66,10 @@ impl Http1 {
     /// # Panics
     /// The list is empty.
     #[inline]
-    pub(in crate::client) fn pop(&mut self, exchanges: &mut Slab<ExchangeKey, Exchange>) -> ReplyConstraints {
+    pub(in crate::client) fn pop(
+        &mut self,
+        exchanges: &mut Slab<ExchangeKey, Exchange>,
+    ) -> ReplyConstraints {
         let exchange = exchanges.remove(self.first);
         self.first = exchange.reply.next;
         self.queued -= 1;

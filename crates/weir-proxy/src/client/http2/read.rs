@@ -50,7 +50,9 @@ fn count_glitches(conns: &mut Connections, index: ClientKey, cx: &Context) {
     let Some(streams) = conns.carriers.get_mut(index) else { return };
     let glitches = streams.mux.take_glitches();
     let conn = conns.at_mut(index);
-    glitches.iter().for_each(|(glitch, times)| conn.count_glitch(glitch_of(glitch), times.into(), cx));
+    glitches
+        .iter()
+        .for_each(|(glitch, times)| conn.count_glitch(glitch_of(glitch), times.into(), cx));
 }
 
 fn is_reading_frames(conns: &Connections, index: ClientKey) -> bool {
@@ -102,7 +104,12 @@ impl Clients {
     }
 
     /// Continues reading where frames had to wait.
-    pub(in crate::client) fn read_kept_frames(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    pub(in crate::client) fn read_kept_frames(
+        &mut self,
+        index: ClientKey,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         let Some(lent) = self.conn_mut(index).lend_input() else { return };
         let used = self.read_frames(index, lent.rest(), to, cx);
         if let Some(conn) = self.answers.conns.conns.get_mut(index) {
@@ -111,7 +118,13 @@ impl Clients {
     }
 
     /// Reads frames. Returns the bytes used: fewer than all when reading is blocked, or over.
-    fn read_frames(&mut self, index: ClientKey, bytes: &[u8], to: &mut Requests<'_>, cx: &mut Context) -> usize {
+    fn read_frames(
+        &mut self,
+        index: ClientKey,
+        bytes: &[u8],
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) -> usize {
         let Some(streams) = self.answers.conns.carriers.get(index) else { return 0 };
         let limits = Arc::clone(&streams.limits);
         let mut turn = Turn::new(bytes, cx.now_us, &limits);
@@ -158,7 +171,13 @@ impl Clients {
         self.answers.conns.arm(index, cx);
     }
 
-    fn on_event(&mut self, index: ClientKey, event: &Event<'_>, to: &mut Requests<'_>, cx: &mut Context) {
+    fn on_event(
+        &mut self,
+        index: ClientKey,
+        event: &Event<'_>,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         match *event {
             Event::Request { stream, ref request, .. } => {
                 let opened = self.answers.open_stream(index, stream, cx);
@@ -188,7 +207,14 @@ impl Clients {
 
     /// The body of a request contradicts its head: the request gets an error where one can still be
     /// sent, otherwise the stream ends.
-    fn body_broken(&mut self, carrier: ClientKey, id: u32, index: ClientKey, cause: Cause, cx: &mut Context) {
+    fn body_broken(
+        &mut self,
+        carrier: ClientKey,
+        id: u32,
+        index: ClientKey,
+        cause: Cause,
+        cx: &mut Context,
+    ) {
         if self.answers.conns.upload(index).is_some() {
             return self.answers.upload_failed(index, cause, cx);
         }

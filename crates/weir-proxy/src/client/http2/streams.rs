@@ -132,7 +132,8 @@ impl Streams {
 
     /// When the connection times out, or something is due on it. `conn` is the connection itself.
     pub(in crate::client) fn deadline(&self, conn: &ClientConn, plan: &ClientPlan) -> u64 {
-        let sent_us = if conn.flags.sending { conn.send_us + plan.send_timeout_us } else { u64::MAX };
+        let sent_us =
+            if conn.flags.sending { conn.send_us + plan.send_timeout_us } else { u64::MAX };
         let due_us = sent_us.min(self.due_us).min(self.mux.deadline_us().unwrap_or(u64::MAX));
         due_us.min(self.patience_end_us(conn, plan))
     }
@@ -172,7 +173,10 @@ impl Streams {
             let conn = conns.at(index);
             unsent += conn.codec.ready_bytes() + coding(conn);
             if conn.armed_us < self.due_us {
-                return Err(format!("its stream {index} has a timer at {} us, before all", conn.armed_us));
+                return Err(format!(
+                    "its stream {index} has a timer at {} us, before all",
+                    conn.armed_us
+                ));
             }
         }
         equal("bytes unsent of streams", self.unsent, unsent)

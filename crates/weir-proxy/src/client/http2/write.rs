@@ -57,13 +57,18 @@ impl Outgoing for Frames<'_> {
 
 /// Makes frames for a connection. Returns the streams with bytes in them, and those that have left
 /// completely.
-fn write_frames(conns: &mut Connections, index: ClientKey, spare: &mut Spare) -> (Vec<Moved>, Vec<ClientKey>) {
+fn write_frames(
+    conns: &mut Connections,
+    index: ClientKey,
+    spare: &mut Spare,
+) -> (Vec<Moved>, Vec<ClientKey>) {
     let Some(mut streams) = conns.carriers.take(index) else { return Default::default() };
     let output = std::mem::take(conns.at_mut(index).codec.output());
     let (moved, done) = (std::mem::take(&mut streams.moved), std::mem::take(&mut streams.done));
     let mut frames = Frames { conns: &mut conns.conns, output, spare, moved, done };
-    while frames.output.len() < SEND_BYTES && streams.mux.write_out(SEND_BYTES - frames.output.len(), &mut frames) > 0 {
-    }
+    while frames.output.len() < SEND_BYTES
+        && streams.mux.write_out(SEND_BYTES - frames.output.len(), &mut frames) > 0
+    {}
     let Frames { output, moved, done, .. } = frames;
     moved.iter().for_each(|(_, bytes)| streams.take_unsent(*bytes));
     let conn = conns.at_mut(index);
@@ -94,7 +99,12 @@ impl Answers {
     }
 
     /// Opens a new stream for a request, and returns the connection of the stream.
-    pub(in crate::client) fn open_stream(&mut self, carrier: ClientKey, id: u32, cx: &mut Context) -> ClientKey {
+    pub(in crate::client) fn open_stream(
+        &mut self,
+        carrier: ClientKey,
+        id: u32,
+        cx: &mut Context,
+    ) -> ClientKey {
         let parent = self.conns.at(carrier);
         let state = StreamState { carrier, id, is_given_up: false, taken: 0 };
         let mut conn = ClientConn::of_stream(parent.peer, state, cx.now_us);
@@ -200,14 +210,25 @@ impl Answers {
             return false;
         }
         let conn = self.conns.at(index);
-        let Some(stream) = conn.stream.as_deref().filter(|stream| stream.carrier == carrier) else { return false };
-        let is_open = self.conns.carriers.get(carrier).is_some_and(|streams| streams.mux.tag(stream.id).is_some());
+        let Some(stream) = conn.stream.as_deref().filter(|stream| stream.carrier == carrier) else {
+            return false;
+        };
+        let is_open = self
+            .conns
+            .carriers
+            .get(carrier)
+            .is_some_and(|streams| streams.mux.tag(stream.id).is_some());
         conn.flags.close && conn.codec.is_empty() && (stream.is_given_up || !is_open)
     }
 
     /// Stops reading: the client has made an error, or has closed. Its requests are cancelled;
     /// output for it still leaves.
-    pub(in crate::client) fn end_http2(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
+    pub(in crate::client) fn end_http2(
+        &mut self,
+        index: ClientKey,
+        why: ClientEnd,
+        cx: &mut Context,
+    ) {
         self.close_streams(index, why, cx);
         if let Some(streams) = self.conns.carriers.get_mut(index) {
             streams.why = Some(why);
@@ -221,7 +242,12 @@ impl Answers {
     }
 
     /// Ends all streams of a connection.
-    pub(in crate::client) fn close_streams(&mut self, carrier: ClientKey, why: ClientEnd, cx: &mut Context) {
+    pub(in crate::client) fn close_streams(
+        &mut self,
+        carrier: ClientKey,
+        why: ClientEnd,
+        cx: &mut Context,
+    ) {
         // Each removes itself from the list.
         let first = |conns: &Connections| conns.carriers.get(carrier)?.all.first().copied();
         while let Some(index) = first(&self.conns) {
@@ -233,7 +259,9 @@ impl Answers {
     /// be working on continues to count.
     pub(in crate::client) fn stream_reset(&mut self, index: ClientKey, cx: &mut Context) {
         let exchange = self.conns.current(self.conns.at(index));
-        if exchange.is_some_and(|exchange| exchange.phase() == Phase::Waiting && !exchange.want.body_open) {
+        if exchange
+            .is_some_and(|exchange| exchange.phase() == Phase::Waiting && !exchange.want.body_open)
+        {
             self.give_up(index, cx);
         } else {
             self.close_conn(index, ClientEnd::ClientReset, cx);
@@ -327,7 +355,12 @@ impl Answers {
 }
 
 /// Closes an idle HTTP/2 client in order.
-pub(in crate::client) fn end_idle_http2(answers: &mut Answers, index: ClientKey, why: ClientEnd, cx: &mut Context) {
+pub(in crate::client) fn end_idle_http2(
+    answers: &mut Answers,
+    index: ClientKey,
+    why: ClientEnd,
+    cx: &mut Context,
+) {
     if let Some(streams) = answers.conns.carriers.get_mut(index) {
         streams.mux.fail(Code::NoError, why.word());
         answers.end_http2(index, why, cx);
@@ -336,7 +369,12 @@ pub(in crate::client) fn end_idle_http2(answers: &mut Answers, index: ClientKey,
 
 impl Streams {
     /// Writes the head of a final response as HEADERS. Returns the number of bytes.
-    pub(in crate::client) fn begin(&mut self, id: u32, head: &AnswerHead<'_>, additions: &Additions) -> usize {
+    pub(in crate::client) fn begin(
+        &mut self,
+        id: u32,
+        head: &AnswerHead<'_>,
+        additions: &Additions,
+    ) -> usize {
         let length = match head.body {
             ReplyBody::None if head.parts.status == 204 => None,
             ReplyBody::None => head.declared_length,

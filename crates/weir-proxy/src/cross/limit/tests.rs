@@ -39,14 +39,23 @@ impl World {
             return 0.0;
         }
         let mut uniform = || {
-            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.seed = self
+                .seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (self.seed >> 40) as f64 / f64::from(1 << 24)
         };
         (0..12).map(|_| uniform()).sum::<f64>() - 6.0
     }
 
     /// Makes this many looks. Either `clients` is constant, or `arrivals` requests a second arrive.
-    fn run(&mut self, looks: u32, clients: Option<f64>, arrivals: f64, took_us: impl Fn(f64) -> f64) -> &mut World {
+    fn run(
+        &mut self,
+        looks: u32,
+        clients: Option<f64>,
+        arrivals: f64,
+        took_us: impl Fn(f64) -> f64,
+    ) -> &mut World {
         for _ in 0..looks {
             self.waiting = clients.unwrap_or(self.waiting + arrivals / 10.0);
             let at_once = self.waiting.min(self.limit.into());
@@ -62,7 +71,13 @@ impl World {
             let binds = self.waiting > self.limit.into();
             self.now_us += LOOK_US;
             self.answers += answers;
-            self.limit = self.climb.look(self.now_us, answers as u64, (answers * varied) as u64, binds, BOUNDS);
+            self.limit = self.climb.look(
+                self.now_us,
+                answers as u64,
+                (answers * varied) as u64,
+                binds,
+                BOUNDS,
+            );
             self.lowest = self.lowest.min(self.limit);
         }
         self
@@ -87,7 +102,10 @@ fn a_lock_is_found() {
         world.run(300, Some(clients), 0.0, lock);
         assert!(world.limit <= 80, "{clients} {}", world.limit);
         let learned = world.climb.learned().expect("it is in force");
-        assert!(learned.limit <= 64 && learned.before > learned.limit && learned.gain_percent >= 15, "{learned:?}");
+        assert!(
+            learned.limit <= 64 && learned.before > learned.limit && learned.gain_percent >= 15,
+            "{learned:?}"
+        );
         // Near the best there is.
         world.answers = 0.0;
         world.run(300, Some(clients), 0.0, lock);
@@ -181,7 +199,9 @@ fn slower_pages_are_tried_rarely() {
 /// Random variation is hardly ever taken for an overload, and not for long.
 #[test]
 fn chance_is_no_overload() {
-    for (clients, took_us) in [(500.0, (|_| 500_000.0) as fn(f64) -> f64), (200.0, |_| 20_000.0), (500.0, threads)] {
+    for (clients, took_us) in
+        [(500.0, (|_| 500_000.0) as fn(f64) -> f64), (200.0, |_| 20_000.0), (500.0, threads)]
+    {
         let mut world = World { seed: 7, ..World::new() };
         let (mut held, mut below) = (0, 0);
         for _ in 0..36_000 {
@@ -234,7 +254,11 @@ fn workers_count_together() {
     assert_eq!(seen[1], (150, false));
     let seen: Vec<_> = (0..20).map(|_| look(600, 25_000)).collect();
     assert!(seen.contains(&(150, true)), "{seen:?}");
-    assert!(limit.learned(ended_us).is_some_and(|learned| learned.before == 300 && learned.gain_percent == 100));
+    assert!(
+        limit
+            .learned(ended_us)
+            .is_some_and(|learned| learned.before == 300 && learned.gain_percent == 100)
+    );
     assert_eq!(limit.learned(ended_us + STALE_US), None, "there is no load");
     limit.forget();
     assert_eq!((limit.get(BOUNDS), limit.is_held()), (32, false));

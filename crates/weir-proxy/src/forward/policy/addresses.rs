@@ -85,24 +85,40 @@ mod tests {
     #[test]
     fn edges_and_families() {
         for (range, inside, outside) in [
-            ("10.1.2.3/8", &["10.0.0.0", "10.255.255.255", "::ffff:10.1.1.1"][..], &["9.255.255.255", "11.0.0.0"][..]),
+            (
+                "10.1.2.3/8",
+                &["10.0.0.0", "10.255.255.255", "::ffff:10.1.1.1"][..],
+                &["9.255.255.255", "11.0.0.0"][..],
+            ),
             ("0.0.0.0/0", &["0.0.0.0", "255.255.255.255", "::ffff:1.2.3.4"], &["::", "::1"]),
             ("::/0", &["::", "ffff::", "2001:db8::1"], &["1.2.3.4", "::ffff:1.2.3.4"]),
             ("fd00::/8", &["fd00::", "fdff::1"], &["fe00::"]),
             ("192.0.2.1/32", &["192.0.2.1"], &["192.0.2.0", "192.0.2.2"]),
             ("::1/128", &["::1"], &["::", "::2"]),
             ("::ffff:10.0.0.0/104", &["10.0.0.0", "::ffff:10.9.9.9"], &["11.0.0.0", "::a00:1"]),
-            ("::ffff:0.0.0.0/96", &["0.0.0.0", "255.1.2.3", "::ffff:1.2.3.4"], &["::1", "2001:db8::1"]),
+            (
+                "::ffff:0.0.0.0/96",
+                &["0.0.0.0", "255.1.2.3", "::ffff:1.2.3.4"],
+                &["::1", "2001:db8::1"],
+            ),
             ("::ffff:192.0.2.7/128", &["192.0.2.7"], &["192.0.2.6"]),
             ("::ffff:192.0.2.7/64", &["::1"], &["192.0.2.7", "1::"]),
         ] {
             let all = inside.iter().chain(outside).map(|text| text.parse().unwrap());
             let found: Vec<bool> = all.map(|address| network(range).contains(address)).collect();
-            assert_eq!(found.iter().filter(|found| **found).count(), inside.len(), "{range}: {found:?}");
+            assert_eq!(
+                found.iter().filter(|found| **found).count(),
+                inside.len(),
+                "{range}: {found:?}"
+            );
             assert!(found[..inside.len()].iter().all(|found| *found), "{range}: {found:?}");
             let set = AddressSet::new(&[network(range)]);
-            inside.iter().for_each(|text| assert!(set.contains(text.parse().unwrap()), "{range} {text}"));
-            outside.iter().for_each(|text| assert!(!set.contains(text.parse().unwrap()), "{range} {text}"));
+            inside
+                .iter()
+                .for_each(|text| assert!(set.contains(text.parse().unwrap()), "{range} {text}"));
+            outside
+                .iter()
+                .for_each(|text| assert!(!set.contains(text.parse().unwrap()), "{range} {text}"));
         }
         assert!(!AddressSet::new(&[]).contains(IpAddr::V4(Ipv4Addr::LOCALHOST)));
     }

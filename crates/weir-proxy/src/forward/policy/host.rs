@@ -191,7 +191,10 @@ mod tests {
             assert_eq!(parse(text.as_bytes()), Ok(Host::Address(text.parse().unwrap())));
         }
         for text in ["::1", "::ffff:127.0.0.1", "2001:DB8::1", "::"] {
-            assert_eq!(parse(format!("[{text}]").as_bytes()), Ok(Host::Address(text.parse().unwrap())));
+            assert_eq!(
+                parse(format!("[{text}]").as_bytes()),
+                Ok(Host::Address(text.parse().unwrap()))
+            );
         }
     }
 
@@ -257,8 +260,11 @@ mod tests {
 
     /// Whether `inet_aton` takes the text for an address: one to four numbers in C's notation.
     fn is_for_inet_aton(text: &str) -> bool {
-        let number = |part: &str| match part.strip_prefix("0x").or_else(|| part.strip_prefix("0X")) {
-            Some(digits) => u64::from_str_radix(digits, 16).is_ok_and(|number| number <= u64::from(u32::MAX)),
+        let number = |part: &str| match part.strip_prefix("0x").or_else(|| part.strip_prefix("0X"))
+        {
+            Some(digits) => {
+                u64::from_str_radix(digits, 16).is_ok_and(|number| number <= u64::from(u32::MAX))
+            }
             None if part.starts_with('0') => part.bytes().all(|byte| (b'0'..=b'7').contains(&byte)),
             None => part.parse::<u32>().is_ok(),
         };

@@ -47,7 +47,9 @@ impl Pattern {
             _ => (text, true, true),
         };
         match host::parse(name.as_bytes()) {
-            Ok(Host::Name(name)) => Ok(Pattern { name: name.into(), reach: Reach { itself, below } }),
+            Ok(Host::Name(name)) => {
+                Ok(Pattern { name: name.into(), reach: Reach { itself, below } })
+            }
             Ok(Host::Address(_)) => Err(PatternError::Address),
             Err(_) if name.contains('*') => Err(PatternError::Star),
             Err(error) => Err(PatternError::Host(error)),
@@ -135,7 +137,8 @@ impl NameSet {
         let at = self.find(name.as_bytes(), hash);
         if let Some(known) = self.slots[at].number.checked_sub(1) {
             let known = &mut self.names[known as usize].reach;
-            *known = Reach { itself: known.itself || reach.itself, below: known.below || reach.below };
+            *known =
+                Reach { itself: known.itself || reach.itself, below: known.below || reach.below };
             return;
         }
         let start = self.bytes.len();
@@ -204,15 +207,27 @@ mod tests {
     #[test]
     fn each_kind_of_pattern() {
         for (pattern, inside, outside) in [
-            ("example.com", &["example.com", "a.example.com", "a.b.example.com"][..], &["xexample.com", "com", ""][..]),
+            (
+                "example.com",
+                &["example.com", "a.example.com", "a.b.example.com"][..],
+                &["xexample.com", "com", ""][..],
+            ),
             (".Example.com.", &["example.com", "a.example.com"], &["example.org"]),
-            ("*.example.com", &["a.example.com", "a.b.example.com"], &["example.com", "aexample.com"]),
+            (
+                "*.example.com",
+                &["a.example.com", "a.b.example.com"],
+                &["example.com", "aexample.com"],
+            ),
             ("=example.com", &["example.com"], &["a.example.com", "com"]),
             ("com", &["com", "example.com"], &["org", "acom"]),
         ] {
             let set = set(&[pattern]);
-            inside.iter().for_each(|host| assert!(set.contains(host.as_bytes()), "{pattern} {host}"));
-            outside.iter().for_each(|host| assert!(!set.contains(host.as_bytes()), "{pattern} {host}"));
+            inside
+                .iter()
+                .for_each(|host| assert!(set.contains(host.as_bytes()), "{pattern} {host}"));
+            outside
+                .iter()
+                .for_each(|host| assert!(!set.contains(host.as_bytes()), "{pattern} {host}"));
         }
     }
 
@@ -244,14 +259,21 @@ mod tests {
 
     #[test]
     fn many_names_in_a_set() {
-        let names: Vec<String> = (0..100_000).map(|number| format!("host-{number}.blocked.example")).collect();
-        let set = NameSet::new(&names.iter().map(|name| Pattern::parse(name).unwrap()).collect::<Vec<_>>());
+        let names: Vec<String> =
+            (0..100_000).map(|number| format!("host-{number}.blocked.example")).collect();
+        let set = NameSet::new(
+            &names.iter().map(|name| Pattern::parse(name).unwrap()).collect::<Vec<_>>(),
+        );
         assert!(names.iter().all(|name| set.contains(name.as_bytes())));
-        assert!(set.contains(b"a.b.host-7.blocked.example") && !set.contains(b"host-100000.blocked.example"));
+        assert!(
+            set.contains(b"a.b.host-7.blocked.example")
+                && !set.contains(b"host-100000.blocked.example")
+        );
         assert!(!set.contains(b"blocked.example"));
         // Clusters in the table stay short.
         let free = set.slots.iter().map(|slot| slot.number == 0);
-        let longest = free.collect::<Vec<_>>().split(|free| *free).map(<[bool]>::len).max().unwrap();
+        let longest =
+            free.collect::<Vec<_>>().split(|free| *free).map(<[bool]>::len).max().unwrap();
         assert!(longest < 100, "{longest}");
     }
 

@@ -73,7 +73,8 @@ pub fn is_public(address: IpAddr) -> bool {
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    let inside = |(block, bits): &(Ipv4Addr, u32)| (address.to_bits() ^ block.to_bits()) >> (32 - bits) == 0;
+    let inside =
+        |(block, bits): &(Ipv4Addr, u32)| (address.to_bits() ^ block.to_bits()) >> (32 - bits) == 0;
     !NOT_PUBLIC_V4.iter().any(inside)
 }
 
@@ -141,7 +142,8 @@ mod tests {
             ("224.0.0.0", "239.255.255.255"),
             ("240.0.0.0", "255.255.255.255"),
         ] {
-            let [first, last] = [first, last].map(|text| text.parse::<Ipv4Addr>().unwrap().to_bits());
+            let [first, last] =
+                [first, last].map(|text| text.parse::<Ipv4Addr>().unwrap().to_bits());
             for bits in [first, first + (last - first) / 2, last] {
                 let address = Ipv4Addr::from_bits(bits);
                 assert!(!is_public(address.into()), "{address}");
@@ -150,7 +152,8 @@ mod tests {
             for bits in neighbours.into_iter().flatten() {
                 let address = Ipv4Addr::from_bits(bits);
                 // Multicast and reserved addresses touch each other.
-                let expected = !["239.255.255.255", "240.0.0.0"].contains(&address.to_string().as_str());
+                let expected =
+                    !["239.255.255.255", "240.0.0.0"].contains(&address.to_string().as_str());
                 assert_eq!(is_public(address.into()), expected, "{address}");
             }
         }
@@ -158,7 +161,14 @@ mod tests {
 
     #[test]
     fn public_addresses_are() {
-        for text in ["1.1.1.1", "8.8.8.8", "172.15.0.1", "192.31.196.1", "223.255.255.255", "2606:4700::1111"] {
+        for text in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "172.15.0.1",
+            "192.31.196.1",
+            "223.255.255.255",
+            "2606:4700::1111",
+        ] {
             assert!(public(text), "{text}");
         }
         for text in ["2620:4f:8000::1", "2000::1", "3ffe::1", "2001:200::1", "2001:dba::1"] {

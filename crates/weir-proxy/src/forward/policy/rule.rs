@@ -64,15 +64,20 @@ impl Rule {
     /// otherwise gives it back.
     fn absorb(&mut self, other: Rule) -> Option<Rule> {
         let same = self.allow == other.allow
-            && (&self.methods, &self.users, &self.clients) == (&other.methods, &other.users, &other.clients)
+            && (&self.methods, &self.users, &self.clients)
+                == (&other.methods, &other.users, &other.clients)
             && (self.since_s, self.until_s) == (other.since_s, other.until_s)
             && (&self.ports, &self.hours) == (&other.ports, &other.hours);
         if !same {
             return Some(other);
         }
         match (&mut self.names, &other.names) {
-            (Some(mine), Some(names)) if self.addresses == other.addresses => mine.extend_from_slice(names),
-            (mine, names) if !self.addresses.is_empty() && !other.addresses.is_empty() && mine == names => {
+            (Some(mine), Some(names)) if self.addresses == other.addresses => {
+                mine.extend_from_slice(names)
+            }
+            (mine, names)
+                if !self.addresses.is_empty() && !other.addresses.is_empty() && mine == names =>
+            {
                 self.addresses.extend(other.addresses);
             }
             _ => return Some(other),
@@ -143,7 +148,8 @@ impl Compiled {
             IpAddr::V6(address) if !self.allow => carried(address),
             _ => None,
         };
-        addresses.contains(address) || carried.is_some_and(|inside| addresses.contains(inside.into()))
+        addresses.contains(address)
+            || carried.is_some_and(|inside| addresses.contains(inside.into()))
     }
 
     /// Whether all criteria match that do not concern the destination's address. The cheap ones
@@ -155,12 +161,17 @@ impl Compiled {
             && is_any(&self.hours, |hours| hours.contains(minute_of_day(wanted.wall_s)))
             && self.is_for_user(wanted.user)
             && self.clients.as_ref().is_none_or(|clients| clients.contains(wanted.client))
-            && self.names.as_ref().is_none_or(|names| wanted.literal.is_none() && names.contains(wanted.host))
+            && self
+                .names
+                .as_ref()
+                .is_none_or(|names| wanted.literal.is_none() && names.contains(wanted.host))
     }
 
     fn is_for_user(&self, user: Option<&str>) -> bool {
         self.users.is_empty()
-            || user.is_some_and(|user| self.users.binary_search_by(|known| (**known).cmp(user)).is_ok())
+            || user.is_some_and(|user| {
+                self.users.binary_search_by(|known| (**known).cmp(user)).is_ok()
+            })
     }
 
     /// The decision of the rule when it matches, as far as that does not concern the destination's
@@ -174,7 +185,8 @@ impl Compiled {
         }
         // Protocols of low ports may take a request for a command (mail, for example): there it
         // must be a tunnel.
-        let is_opened = !self.ports.is_empty() && (wanted.is_tunnel() || wanted.port > LISTED_ABOVE);
+        let is_opened =
+            !self.ports.is_empty() && (wanted.is_tunnel() || wanted.port > LISTED_ABOVE);
         if is_opened || is_usual_port(wanted) { Ok(()) } else { Err(Refusal::Port) }
     }
 }

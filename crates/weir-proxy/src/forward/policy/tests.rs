@@ -24,7 +24,15 @@ fn wanted<'a>(method: &'a [u8], host: &'a str, port: u16) -> Wanted<'a> {
         Err(error) => panic!("{host}: {error}"),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Wanted { host: host.as_bytes(), literal, port, method, client: CLIENT, user: None, wall_s: NOON_S }
+    Wanted {
+        host: host.as_bytes(),
+        literal,
+        port,
+        method,
+        client: CLIENT,
+        user: None,
+        wall_s: NOON_S,
+    }
 }
 
 fn network(text: &str) -> Network {
@@ -42,7 +50,10 @@ fn deny() -> Rule {
 
 impl Rule {
     fn names(self, names: &[&str]) -> Rule {
-        Rule { names: Some(names.iter().map(|name| Pattern::parse(name).unwrap()).collect()), ..self }
+        Rule {
+            names: Some(names.iter().map(|name| Pattern::parse(name).unwrap()).collect()),
+            ..self
+        }
     }
 
     fn addresses(self, networks: &[&str]) -> Rule {
@@ -84,7 +95,11 @@ fn without_rules_the_usual_ports_of_public_addresses_are_allowed() {
         (b"GET", 3000, Err(Refusal::Port)),
     ] {
         assert_eq!(policy.check(&wanted(method, "example.com", port)), expected, "{port}");
-        assert_eq!(verdict(&policy, &wanted(method, "example.com", port), "8.8.8.8"), expected, "{port}");
+        assert_eq!(
+            verdict(&policy, &wanted(method, "example.com", port), "8.8.8.8"),
+            expected,
+            "{port}"
+        );
         assert_eq!(policy.check(&wanted(method, "8.8.8.8", port)), expected, "{port}");
     }
 }
@@ -139,10 +154,15 @@ fn f7_own_listeners_are_refused_whatever_rules_say() {
     let everything = [allow().addresses(&["0.0.0.0/0", "::/0"]).ports(0..=65_535)];
     let refused = |own: &str, target: &str| {
         let policy = Policy::new(everything.to_vec(), vec![own.parse().unwrap()]);
-        policy.check_address(&wanted(TUNNEL, "name.example", 3128), address(target)) == Err(Refusal::Own)
+        policy.check_address(&wanted(TUNNEL, "name.example", 3128), address(target))
+            == Err(Refusal::Own)
     };
     for (own, yes, no) in [
-        ("127.0.0.1:3128", &["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::"][..], &["127.0.0.2", "10.0.0.1"][..]),
+        (
+            "127.0.0.1:3128",
+            &["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::"][..],
+            &["127.0.0.2", "10.0.0.1"][..],
+        ),
         ("[::1]:3128", &["::1", "::", "0.0.0.0"], &["127.0.0.1", "::2"]),
         ("0.0.0.0:3128", &["127.0.0.1", "127.9.9.9", "0.0.0.0", "::ffff:127.0.0.1"], &["10.0.0.1"]),
         ("[::]:3128", &["::1", "::", "127.0.0.1"], &["2001:db8::1"]),
@@ -157,9 +177,11 @@ fn f7_own_listeners_are_refused_whatever_rules_say() {
 #[test]
 fn a_listener_on_all_addresses_is_reached_by_those_of_the_machine() {
     let own = ["0.0.0.0:3128", "127.0.0.1:9100"].map(|text| text.parse().unwrap());
-    let mut policy = Policy::new(vec![allow().addresses(&["0.0.0.0/0"]).ports(1..=65_535)], own.to_vec());
-    let judge =
-        |policy: &Policy, port| policy.check_address(&wanted(TUNNEL, "name.example", port), address("10.0.0.5"));
+    let mut policy =
+        Policy::new(vec![allow().addresses(&["0.0.0.0/0"]).ports(1..=65_535)], own.to_vec());
+    let judge = |policy: &Policy, port| {
+        policy.check_address(&wanted(TUNNEL, "name.example", port), address("10.0.0.5"))
+    };
     assert_eq!(judge(&policy, 3128), Ok(()));
     // The machine's addresses are looked up each time, and only where a listener is on all
     // addresses.
@@ -173,7 +195,8 @@ fn a_listener_on_all_addresses_is_reached_by_those_of_the_machine() {
     assert_eq!(judge(&policy, 3128), Ok(()));
     has.lock().unwrap().0.push(address("10.0.0.5"));
     assert_eq!(judge(&policy, 3128), Err(Refusal::Own));
-    let mapped = policy.check_address(&wanted(TUNNEL, "name.example", 3128), address("::ffff:10.0.0.5"));
+    let mapped =
+        policy.check_address(&wanted(TUNNEL, "name.example", 3128), address("::ffff:10.0.0.5"));
     assert_eq!(mapped, Err(Refusal::Own));
     has.lock().unwrap().1 = 0;
     assert_eq!(judge(&policy, 9100), Ok(()));
@@ -188,7 +211,10 @@ fn f7_a_name_alone_opens_no_private_address() {
     let rules = [allow().names(&["intranet.example"]).addresses(&["10.0.0.0/8"])];
     assert_eq!(verdict(&policy(&rules), &named, "10.1.2.3"), Ok(()));
     assert_eq!(verdict(&policy(&rules), &named, "127.0.0.1"), Err(Refusal::Address));
-    assert_eq!(verdict(&policy(&rules), &wanted(b"GET", "other.example", 80), "10.1.2.3"), Err(Refusal::Address));
+    assert_eq!(
+        verdict(&policy(&rules), &wanted(b"GET", "other.example", 80), "10.1.2.3"),
+        Err(Refusal::Address)
+    );
     assert_eq!(policy(&rules).check(&wanted(b"GET", "10.1.2.3", 80)), Err(Refusal::Address));
 }
 
@@ -207,7 +233,11 @@ fn ports_are_opened_by_rules_that_list_them() {
         (&[allow().addresses(&["0.0.0.0/0"])], TUNNEL, 22, Err(Refusal::Port)),
         (&[deny().ports(80..=80)], b"GET", 80, Err(Refusal::Rule)),
     ] {
-        assert_eq!(verdict(&policy(rules), &wanted(method, "example.com", port), "8.8.8.8"), expected, "{port}");
+        assert_eq!(
+            verdict(&policy(rules), &wanted(method, "example.com", port), "8.8.8.8"),
+            expected,
+            "{port}"
+        );
     }
     // A port that is allowed on some addresses only.
     let rules = [allow().addresses(&["10.0.0.0/8"]).ports(5000..=5000)];
@@ -234,7 +264,11 @@ fn the_first_rule_that_matches_decides() {
         ("dns.example", "1.1.1.1", Ok(())),
         ("other.example", "1.1.1.1", Ok(())),
     ] {
-        assert_eq!(verdict(&policy, &wanted(b"GET", host, 80), resolved), expected, "{host} {resolved}");
+        assert_eq!(
+            verdict(&policy, &wanted(b"GET", host, 80), resolved),
+            expected,
+            "{host} {resolved}"
+        );
     }
 }
 
@@ -248,7 +282,10 @@ fn denied_names_are_never_looked_up() {
     assert_eq!(check(&[private.clone(), denied.clone()], "www.ads.example"), Ok(()));
     assert_eq!(check(&[denied.clone(), private.clone()], "www.ads.example"), Err(Refusal::Rule));
     // A rule with addresses that could only deny is no reason.
-    assert_eq!(check(&[deny().addresses(&["10.0.0.0/8"]), denied], "www.ads.example"), Err(Refusal::Rule));
+    assert_eq!(
+        check(&[deny().addresses(&["10.0.0.0/8"]), denied], "www.ads.example"),
+        Err(Refusal::Rule)
+    );
     // Nor is a rule for another name.
     let elsewhere = private.names(&["intranet.example"]);
     assert_eq!(check(&[elsewhere, deny()], "www.example"), Err(Refusal::Rule));
@@ -256,9 +293,13 @@ fn denied_names_are_never_looked_up() {
 
 #[test]
 fn a_last_deny_makes_a_list_of_what_is_allowed() {
-    let policy = policy(&[allow().names(&["example.com"]), allow().addresses(&["10.0.0.0/8"]), deny()]);
+    let policy =
+        policy(&[allow().names(&["example.com"]), allow().addresses(&["10.0.0.0/8"]), deny()]);
     assert_eq!(verdict(&policy, &wanted(TUNNEL, "www.example.com", 443), "8.8.8.8"), Ok(()));
-    assert_eq!(verdict(&policy, &wanted(TUNNEL, "www.example.org", 443), "8.8.8.8"), Err(Refusal::Rule));
+    assert_eq!(
+        verdict(&policy, &wanted(TUNNEL, "www.example.org", 443), "8.8.8.8"),
+        Err(Refusal::Rule)
+    );
     assert_eq!(verdict(&policy, &wanted(TUNNEL, "www.example.org", 443), "10.0.0.1"), Ok(()));
     assert_eq!(policy.check(&wanted(TUNNEL, "8.8.8.8", 443)), Err(Refusal::Rule));
     assert_eq!(policy.check(&wanted(TUNNEL, "www.example.org", 444)), Err(Refusal::Rule));
@@ -269,7 +310,9 @@ fn an_address_inside_of_another_is_denied_but_not_allowed() {
     let inside = ["64:ff9b::1.1.1.1", "2002:101:101::1", "::ffff:1.1.1.1", "1.1.1.1"];
     let named = wanted(b"GET", "example.com", 80);
     let denied = policy(&[deny().addresses(&["1.1.1.0/24"])]);
-    assert!(inside.iter().all(|text| denied.check_address(&named, address(text)) == Err(Refusal::Rule)));
+    assert!(
+        inside.iter().all(|text| denied.check_address(&named, address(text)) == Err(Refusal::Rule))
+    );
     assert_eq!(denied.check_address(&named, address("64:ff9b::1.1.2.1")), Ok(()));
     let allowed = policy(&[allow().addresses(&["10.0.0.0/8"])]);
     assert_eq!(allowed.check_address(&named, address("64:ff9b::10.0.0.1")), Err(Refusal::Address));
@@ -279,7 +322,10 @@ fn an_address_inside_of_another_is_denied_but_not_allowed() {
 fn names_of_an_empty_file_match_nothing() {
     let (denied, allowed) = (deny().names(&[]), allow().names(&[]).addresses(&["0.0.0.0/0"]));
     assert_eq!(verdict(&policy(&[denied]), &wanted(b"GET", "a.example", 80), "8.8.8.8"), Ok(()));
-    assert_eq!(verdict(&policy(&[allowed]), &wanted(b"GET", "a.example", 80), "10.0.0.1"), Err(Refusal::Address));
+    assert_eq!(
+        verdict(&policy(&[allowed]), &wanted(b"GET", "a.example", 80), "10.0.0.1"),
+        Err(Refusal::Address)
+    );
 }
 
 #[test]
@@ -294,11 +340,16 @@ fn who_and_how_count() {
     let user = Rule { users: vec!["bob".to_owned(), "ann".to_owned()], ..deny() };
     let client = Rule { clients: vec![network("192.168.0.0/16")], ..deny() };
     let get = wanted(b"GET", "example.com", 80);
-    let of = |rule: &Rule, wanted: &Wanted<'_>| policy(std::slice::from_ref(rule)).check(wanted).is_err();
+    let of = |rule: &Rule, wanted: &Wanted<'_>| {
+        policy(std::slice::from_ref(rule)).check(wanted).is_err()
+    };
     assert!(of(&method, &get) && !of(&method, &Wanted { method: b"POST", ..get }));
     assert!(!of(&method, &Wanted { method: b"get", ..get }));
     assert!(!of(&user, &get) && of(&user, &Wanted { user: Some("ann"), ..get }));
-    assert!(of(&user, &Wanted { user: Some("bob"), ..get }) && !of(&user, &Wanted { user: Some("ANN"), ..get }));
+    assert!(
+        of(&user, &Wanted { user: Some("bob"), ..get })
+            && !of(&user, &Wanted { user: Some("ANN"), ..get })
+    );
     assert!(of(&client, &get) && !of(&client, &Wanted { client: address("10.0.0.1"), ..get }));
     assert!(of(&client, &Wanted { client: address("::ffff:192.168.1.1"), ..get }));
 }
@@ -311,24 +362,33 @@ fn rules_hold_for_a_time() {
     };
     let between = Rule { since_s: Some(NOON_S), until_s: Some(NOON_S + 10), ..deny() };
     assert!(
-        !at(&between, NOON_S - 1) && at(&between, NOON_S) && at(&between, NOON_S + 9) && !at(&between, NOON_S + 10)
+        !at(&between, NOON_S - 1)
+            && at(&between, NOON_S)
+            && at(&between, NOON_S + 9)
+            && !at(&between, NOON_S + 10)
     );
     let midnight = NOON_S - NOON_S.rem_euclid(86_400);
     let minutes = |from_min, to_min| Rule { hours: vec![Hours { from_min, to_min }], ..deny() };
     let (work, night, whole) = (minutes(480, 1080), minutes(1320, 360), minutes(0, 1440));
-    for (minute, at_work, at_night) in
-        [(0, false, true), (359, false, true), (360, false, false), (479, false, false), (480, true, false)]
-            .into_iter()
-            .chain([
-                (1079, true, false),
-                (1080, false, false),
-                (1319, false, false),
-                (1320, false, true),
-                (1439, false, true),
-            ])
-    {
+    for (minute, at_work, at_night) in [
+        (0, false, true),
+        (359, false, true),
+        (360, false, false),
+        (479, false, false),
+        (480, true, false),
+    ]
+    .into_iter()
+    .chain([
+        (1079, true, false),
+        (1080, false, false),
+        (1319, false, false),
+        (1320, false, true),
+        (1439, false, true),
+    ]) {
         // The seconds of a minute, and days before 1970.
-        for wall_s in [midnight + minute * 60, midnight + minute * 60 + 59, -86_400 * 3 + minute * 60] {
+        for wall_s in
+            [midnight + minute * 60, midnight + minute * 60 + 59, -86_400 * 3 + minute * 60]
+        {
             assert_eq!(
                 (at(&work, wall_s), at(&night, wall_s), at(&whole, wall_s)),
                 (at_work, at_night, true),
@@ -386,16 +446,24 @@ fn naive(rules: &[Rule], wanted: &Wanted<'_>, address: IpAddr) -> Result<(), Ref
             (0..length).any(|offset| (hours.from_min + offset) % 1440 == minute)
         };
         let criteria = [
-            rule.names.as_ref().is_none_or(|names| wanted.literal.is_none() && names.iter().any(named)),
+            rule.names
+                .as_ref()
+                .is_none_or(|names| wanted.literal.is_none() && names.iter().any(named)),
             rule.addresses.is_empty()
                 || rule.addresses.iter().any(|network| network.contains(address))
                 || !rule.allow
                     && address == "64:ff9b::8.8.8.8".parse::<IpAddr>().unwrap()
-                    && rule.addresses.iter().any(|network| network.contains(Ipv4Addr::new(8, 8, 8, 8).into())),
+                    && rule
+                        .addresses
+                        .iter()
+                        .any(|network| network.contains(Ipv4Addr::new(8, 8, 8, 8).into())),
             rule.ports.is_empty() || rule.ports.iter().any(|ports| ports.contains(&wanted.port)),
-            rule.methods.is_empty() || rule.methods.iter().any(|method| method.as_bytes() == wanted.method),
-            rule.users.is_empty() || rule.users.iter().any(|user| Some(user.as_str()) == wanted.user),
-            rule.clients.is_empty() || rule.clients.iter().any(|network| network.contains(wanted.client)),
+            rule.methods.is_empty()
+                || rule.methods.iter().any(|method| method.as_bytes() == wanted.method),
+            rule.users.is_empty()
+                || rule.users.iter().any(|user| Some(user.as_str()) == wanted.user),
+            rule.clients.is_empty()
+                || rule.clients.iter().any(|network| network.contains(wanted.client)),
             rule.since_s.is_none_or(|since| since <= wanted.wall_s),
             rule.until_s.is_none_or(|until| wanted.wall_s < until),
             rule.hours.is_empty() || rule.hours.iter().any(held),
@@ -409,7 +477,11 @@ fn naive(rules: &[Rule], wanted: &Wanted<'_>, address: IpAddr) -> Result<(), Ref
         if !(usual || !rule.ports.is_empty() && (tunnel || wanted.port > 1024)) {
             return Err(Refusal::Port);
         }
-        return if !rule.addresses.is_empty() || is_public(address) { Ok(()) } else { Err(Refusal::Address) };
+        return if !rule.addresses.is_empty() || is_public(address) {
+            Ok(())
+        } else {
+            Err(Refusal::Address)
+        };
     }
     match (usual, is_public(address)) {
         (false, _) => Err(Refusal::Port),
@@ -418,7 +490,9 @@ fn naive(rules: &[Rule], wanted: &Wanted<'_>, address: IpAddr) -> Result<(), Ref
     }
 }
 
-fn list<T: std::fmt::Debug + Clone + 'static>(from: &[T]) -> impl Strategy<Value = Vec<T>> + use<T> {
+fn list<T: std::fmt::Debug + Clone + 'static>(
+    from: &[T],
+) -> impl Strategy<Value = Vec<T>> + use<T> {
     prop::sample::subsequence(from.to_vec(), 0..=from.len())
 }
 
@@ -429,7 +503,11 @@ fn some_names() -> impl Strategy<Value = Option<Vec<Pattern>>> {
 
 fn some_rule() -> impl Strategy<Value = Rule> {
     let networks = ["10.0.0.0/8", "0.0.0.0/0", "8.0.0.0/8", "::/0", "fd00::/8"].map(network);
-    let who = (list(&["GET".to_owned(), "CONNECT".to_owned()]), list(&["ann".to_owned()]), list(&networks[..2]));
+    let who = (
+        list(&["GET".to_owned(), "CONNECT".to_owned()]),
+        list(&["ann".to_owned()]),
+        list(&networks[..2]),
+    );
     let when = (
         prop::option::of(0i64..200_000),
         prop::option::of(0i64..200_000),
@@ -438,33 +516,45 @@ fn some_rule() -> impl Strategy<Value = Rule> {
     let ports = list(&[80..=80, 443..=443, 1025..=2000, 20..=25, 8000..=9000]);
     // Most rules have few criteria.
     let seldom = prop::sample::select(vec![true, false, false, false]);
-    (any::<bool>(), some_names(), list(&networks), ports, who, when, [seldom.clone(), seldom.clone(), seldom]).prop_map(
-        |(
-            allow,
-            names,
-            addresses,
-            ports,
-            (methods, users, clients),
-            (since_s, until_s, hours),
-            [who, when, where_],
-        )| Rule {
-            allow,
-            names,
-            addresses: if where_ { addresses } else { Vec::new() },
-            ports: if where_ { Vec::new() } else { ports },
-            methods: if who { methods } else { Vec::new() },
-            users: if who { users } else { Vec::new() },
-            clients: if who { clients } else { Vec::new() },
-            since_s: since_s.filter(|_| when),
-            until_s: until_s.filter(|_| when),
-            hours: hours
-                .into_iter()
-                .filter(|_| when)
-                .map(|(from_min, length)| Hours { from_min, to_min: (from_min + length) % 1440 })
-                .filter(|hours| hours.from_min != hours.to_min)
-                .collect(),
-        },
+    (
+        any::<bool>(),
+        some_names(),
+        list(&networks),
+        ports,
+        who,
+        when,
+        [seldom.clone(), seldom.clone(), seldom],
     )
+        .prop_map(
+            |(
+                allow,
+                names,
+                addresses,
+                ports,
+                (methods, users, clients),
+                (since_s, until_s, hours),
+                [who, when, where_],
+            )| Rule {
+                allow,
+                names,
+                addresses: if where_ { addresses } else { Vec::new() },
+                ports: if where_ { Vec::new() } else { ports },
+                methods: if who { methods } else { Vec::new() },
+                users: if who { users } else { Vec::new() },
+                clients: if who { clients } else { Vec::new() },
+                since_s: since_s.filter(|_| when),
+                until_s: until_s.filter(|_| when),
+                hours: hours
+                    .into_iter()
+                    .filter(|_| when)
+                    .map(|(from_min, length)| Hours {
+                        from_min,
+                        to_min: (from_min + length) % 1440,
+                    })
+                    .filter(|hours| hours.from_min != hours.to_min)
+                    .collect(),
+            },
+        )
 }
 
 const ADDRESSES: [&str; 10] = [

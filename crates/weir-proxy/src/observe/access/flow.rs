@@ -44,7 +44,8 @@ impl Access {
         let mut client = Client { port: line.peer.port(), is_flow: true, ..Client::default() };
         write_address(&mut client.address, line.peer.ip());
         let name = line.name.take();
-        client.secured = name.map(|name| Box::new(Secured { name: Some(name), ..Secured::default() }));
+        client.secured =
+            name.map(|name| Box::new(Secured { name: Some(name), ..Secured::default() }));
         // The destination of a client matters even if no server is there.
         let server = line.server.or(line.destination.map(|_| u32::MAX));
         let placed = server.map(|server| Placed {

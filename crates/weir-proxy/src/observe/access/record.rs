@@ -223,7 +223,8 @@ impl Record {
 
     /// Resets a used record for a line with the template of this number; it keeps its memory.
     pub(super) fn reset(&mut self, received_us: u64, template: u32) {
-        let (mut text, mut fields) = (std::mem::take(&mut self.text), std::mem::take(&mut self.fields));
+        let (mut text, mut fields) =
+            (std::mem::take(&mut self.text), std::mem::take(&mut self.fields));
         text.clear();
         fields.values.clear();
         (fields.template, fields.host) = (template, 0..0);
@@ -231,7 +232,13 @@ impl Record {
     }
 
     /// Keeps the values of a request for its line. `names` are the fields that the format names.
-    pub(crate) fn keep_request(&mut self, bytes: &[u8], head: &RequestHead, fields: &Fields, names: &[String]) {
+    pub(crate) fn keep_request(
+        &mut self,
+        bytes: &[u8],
+        head: &RequestHead,
+        fields: &Fields,
+        names: &[String],
+    ) {
         let (method, target) = (head.method_span, head.target);
         let line = &bytes[method.start as usize..target.end as usize];
         self.line_bytes = self.keep(line, LINE_BYTES_MAX).end;
@@ -376,7 +383,9 @@ mod tests {
 
     fn kept(bytes: &[u8], names: &[&str]) -> Record {
         let mut fields = Fields::default();
-        let head = weir_http::parse_request(bytes, &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
+        let head = weir_http::parse_request(bytes, &weir_http::Limits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
         let mut record = Record::default();
         record.reset(7, 0);
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -386,18 +395,27 @@ mod tests {
 
     #[test]
     fn requests() {
-        let record = kept(b"GET /a?b HTTP/1.1\r\nHost: Www.Example.ORG:8080\r\nX-A:\t1 2 \r\n\r\n", &["x-b", "x-a"]);
+        let record = kept(
+            b"GET /a?b HTTP/1.1\r\nHost: Www.Example.ORG:8080\r\nX-A:\t1 2 \r\n\r\n",
+            &["x-b", "x-a"],
+        );
         assert_eq!((record.line(), record.method_bytes), (&b"GET /a?b"[..], Some(3)));
         assert_eq!(record.host(), b"www.example.org");
-        assert_eq!((record.field(0), record.field(1), record.field(2)), (&b""[..], &b"1 2"[..], &b""[..]));
+        assert_eq!(
+            (record.field(0), record.field(1), record.field(2)),
+            (&b""[..], &b"1 2"[..], &b""[..])
+        );
         assert_eq!(kept(b"GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", &[]).host(), b"[::1]");
         assert_eq!(kept(b"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n", &[]).host(), b"[::1]");
     }
 
     #[test]
     fn long_values_are_cut_with_a_mark() {
-        let text =
-            format!("GET / HTTP/1.1\r\nHost: a\r\nX-A: {}\r\nX-B: {}\r\n\r\n", "x".repeat(1024), "y".repeat(1025));
+        let text = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nX-A: {}\r\nX-B: {}\r\n\r\n",
+            "x".repeat(1024),
+            "y".repeat(1025)
+        );
         let record = kept(text.as_bytes(), &["x-a", "x-b"]);
         assert_eq!(record.field(0).len(), 1024);
         assert_eq!((record.field(1).len(), &record.field(1)[1020..]), (1027, &b"yyyy..."[..]));
@@ -424,6 +442,9 @@ mod tests {
         assert_eq!(record.stage, Stage::Done);
         record.blame(ClientEnd::ClientReset.into(), Stage::Answer);
         record.blame(Cause::Truncated.into(), Stage::Wait);
-        assert_eq!((record.party, record.stage, record.reason), (Party::Client, Stage::Answer, "client-reset"));
+        assert_eq!(
+            (record.party, record.stage, record.reason),
+            (Party::Client, Stage::Answer, "client-reset")
+        );
     }
 }

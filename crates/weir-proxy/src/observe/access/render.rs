@@ -149,7 +149,13 @@ fn hex(digit: u8) -> u8 {
 }
 
 /// Appends the line of a record that ends now.
-pub(super) fn line(out: &mut Vec<u8>, template: &Template, record: &Record, client: &Client, around: &Surroundings) {
+pub(super) fn line(
+    out: &mut Vec<u8>,
+    template: &Template,
+    record: &Record,
+    client: &Client,
+    around: &Surroundings,
+) {
     let mut pen = Pen { out, escape: template.escape };
     for (literal, item) in &template.segments {
         pen.out.extend_from_slice(literal);
@@ -196,16 +202,20 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::RealipRemotePort => pen.number_or_absent(port),
         Name::RemoteUser => pen.text(record.user()),
         Name::Request => request(pen, record),
-        Name::RequestMethod => pen.text(record.method_bytes.map_or(&[], |end| &record.line()[..end as usize])),
+        Name::RequestMethod => {
+            pen.text(record.method_bytes.map_or(&[], |end| &record.line()[..end as usize]))
+        }
         Name::RequestUri => pen.text(target(record)),
         Name::ServerProtocol => pen.text(record.version.map_or(b"", protocol)),
         Name::Scheme => {
             let sealed = record.sealed().unwrap_or(client.secured.is_some());
             pen.plain(if sealed { b"https" } else { b"http" });
         }
-        Name::TlsVersion | Name::TlsCipher | Name::TlsName | Name::TlsResumed | Name::TlsClientSubject => {
-            tls(pen, name, client)
-        }
+        Name::TlsVersion
+        | Name::TlsCipher
+        | Name::TlsName
+        | Name::TlsResumed
+        | Name::TlsClientSubject => tls(pen, name, client),
         Name::Host => pen.text(record.host()),
         Name::RequestId => pen.text(record.id()),
         Name::TraceId => pen.text(record.trace()),
@@ -215,15 +225,20 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::BytesSent => pen.number(record.bytes_sent),
         Name::CompressedBy => pen.text(record.content.coding()),
         Name::Cache => pen.text(record.content.got()),
-        Name::CompressionRatio => match record.content.compressed.filter(|compressed| compressed.given > 0) {
-            Some(Compressed { taken, given, .. }) => pen.fraction(taken.saturating_mul(100) / given, 2),
-            None => pen.absent(),
-        },
+        Name::CompressionRatio => {
+            match record.content.compressed.filter(|compressed| compressed.given > 0) {
+                Some(Compressed { taken, given, .. }) => {
+                    pen.fraction(taken.saturating_mul(100) / given, 2)
+                }
+                None => pen.absent(),
+            }
+        }
         Name::RequestTime => pen.span(Some(record.received_us), Some(around.now_us)),
         Name::BodyTime => pen.span(Some(record.received_us), record.body_us),
         Name::QueueTime => pen.span(record.forwarded_us, record.first_sent_us),
         Name::UpstreamConnectTime => {
-            let from_us = record.forwarded_us.filter(|from_us| record.first_connected_us >= Some(*from_us));
+            let from_us =
+                record.forwarded_us.filter(|from_us| record.first_connected_us >= Some(*from_us));
             pen.span(from_us, record.first_connected_us);
         }
         Name::RetryTime => pen.span(record.first_sent_us, sent_us),
@@ -231,13 +246,17 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::UpstreamResponseTime => pen.span(sent_us, record.ended_us),
         Name::SendTime => pen.span(record.ended_us, Some(around.now_us)),
         Name::UpstreamName => pen.text(around.upstream(record.upstream)),
-        Name::UpstreamAddr => match placed.and_then(|placed| placed.address).or(record.destination()) {
-            Some(address) => pen.text(address.to_string().as_bytes()),
-            None => pen.text(placed.map_or(&[], |placed| around.server(placed.server))),
-        },
+        Name::UpstreamAddr => {
+            match placed.and_then(|placed| placed.address).or(record.destination()) {
+                Some(address) => pen.text(address.to_string().as_bytes()),
+                None => pen.text(placed.map_or(&[], |placed| around.server(placed.server))),
+            }
+        }
         Name::UpstreamConnection => connection(pen, record),
         Name::UpstreamReuse => pen.number_or_absent(placed.map(|placed| placed.before)),
-        Name::UpstreamWorker => pen.number_or_absent(placed.map(|placed| u64::from(placed.conn.worker))),
+        Name::UpstreamWorker => {
+            pen.number_or_absent(placed.map(|placed| u64::from(placed.conn.worker)))
+        }
         Name::Worker => pen.number(u64::from(around.worker)),
         Name::Tries => pen.number(u64::from(record.tries)),
         Name::Glitches => pen.number(u64::from(record.glitches)),
@@ -253,7 +272,9 @@ fn tls(pen: &mut Pen<'_>, name: Name, client: &Client) {
         (Name::TlsVersion, Some(secured)) => secured.version.as_bytes(),
         (Name::TlsCipher, Some(secured)) => secured.suite.as_bytes(),
         (Name::TlsName, Some(secured)) => secured.name.as_deref().unwrap_or_default().as_bytes(),
-        (Name::TlsClientSubject, Some(secured)) => secured.subject.as_deref().unwrap_or_default().as_bytes(),
+        (Name::TlsClientSubject, Some(secured)) => {
+            secured.subject.as_deref().unwrap_or_default().as_bytes()
+        }
         (Name::TlsResumed, Some(secured)) => {
             if secured.resumed {
                 b"r"
@@ -290,7 +311,8 @@ fn iso_msec(pen: &mut Pen<'_>, around: &Surroundings) {
     let millisecond = around.unix_us(around.now_us) / 1000 % 1000;
     pen.quote();
     pen.out.extend_from_slice(second);
-    let digits = [millisecond / 100, millisecond / 10 % 10, millisecond % 10].map(|digit| b'0' + digit as u8);
+    let digits = [millisecond / 100, millisecond / 10 % 10, millisecond % 10]
+        .map(|digit| b'0' + digit as u8);
     pen.out.push(b'.');
     pen.out.extend_from_slice(&digits);
     pen.out.extend_from_slice(zone);

@@ -15,7 +15,8 @@ pub const FIELDS_MAX: usize = 32;
 pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                             \"$http_referer\" \"$http_user_agent\"";
 /// The format of the preset `common`.
-pub const COMMON: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
+pub const COMMON: &str =
+    "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
 /// The members of a line of `json`, in their order.
 pub const JSON: &[&str] = &[
     "time_iso8601_msec",
@@ -112,13 +113,21 @@ pub enum TemplateError {
 impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TemplateError::NoName => f.write_str("a format names what a line says, such as `$status`"),
+            TemplateError::NoName => {
+                f.write_str("a format names what a line says, such as `$status`")
+            }
             TemplateError::TooLong => write!(f, "a format has at most {TEMPLATE_BYTES_MAX} bytes"),
-            TemplateError::Control => f.write_str("a format has no line ends or other control characters"),
-            TemplateError::LoneDollar => f.write_str("a `$` has no name behind it: write `$$` for the character"),
+            TemplateError::Control => {
+                f.write_str("a format has no line ends or other control characters")
+            }
+            TemplateError::LoneDollar => {
+                f.write_str("a `$` has no name behind it: write `$$` for the character")
+            }
             TemplateError::OpenBrace => f.write_str("a brace behind `$` is not closed"),
             TemplateError::Unknown(name) => write!(f, "unknown name `${name}`"),
-            TemplateError::TooManyFields => write!(f, "a format names at most {FIELDS_MAX} request fields"),
+            TemplateError::TooManyFields => {
+                write!(f, "a format names at most {FIELDS_MAX} request fields")
+            }
         }
     }
 }
@@ -143,7 +152,8 @@ impl Template {
         if found.is_empty() {
             return Err(TemplateError::NoName);
         }
-        let mut template = Template { segments: Vec::new(), tail: Box::default(), escape, fields: Vec::new() };
+        let mut template =
+            Template { segments: Vec::new(), tail: Box::default(), escape, fields: Vec::new() };
         for (literal, name) in found {
             let item = template.item(name)?;
             template.segments.push((literal.into(), item));
@@ -153,8 +163,12 @@ impl Template {
     }
 
     fn json() -> Result<Template, TemplateError> {
-        let mut template =
-            Template { segments: Vec::new(), tail: b"}\n"[..].into(), escape: Escape::JsonValue, fields: Vec::new() };
+        let mut template = Template {
+            segments: Vec::new(),
+            tail: b"}\n"[..].into(),
+            escape: Escape::JsonValue,
+            fields: Vec::new(),
+        };
         for (at, name) in JSON.iter().enumerate() {
             let open = if at == 0 { '{' } else { ',' };
             let item = template.item(name)?;
@@ -174,7 +188,11 @@ impl Template {
             self.fields.push(field);
             self.fields.len() - 1
         });
-        if place >= FIELDS_MAX { Err(TemplateError::TooManyFields) } else { Ok(Item::Field(place as u16)) }
+        if place >= FIELDS_MAX {
+            Err(TemplateError::TooManyFields)
+        } else {
+            Ok(Item::Field(place as u16))
+        }
     }
 }
 
@@ -233,15 +251,25 @@ mod tests {
 
     fn literals(template: &Template) -> Vec<&str> {
         let text = |bytes| std::str::from_utf8(bytes).expect("from a str");
-        template.segments.iter().map(|(before, _)| text(before)).chain([text(&template.tail)]).collect()
+        template
+            .segments
+            .iter()
+            .map(|(before, _)| text(before))
+            .chain([text(&template.tail)])
+            .collect()
     }
 
     #[test]
     fn names_braces_and_dollars() {
-        let template = Template::compile("a$$b ${status}x$host-$http_X_Id $http_x_id$$", Escape::Default).unwrap();
+        let template =
+            Template::compile("a$$b ${status}x$host-$http_X_Id $http_x_id$$", Escape::Default)
+                .unwrap();
         assert_eq!(literals(&template), ["a$b ", "x", "-", " ", "$\n"]);
         let items: Vec<Item> = template.segments.iter().map(|(_, item)| *item).collect();
-        assert_eq!(items, [Item::Named(Name::Status), Item::Named(Name::Host), Item::Field(0), Item::Field(0)]);
+        assert_eq!(
+            items,
+            [Item::Named(Name::Status), Item::Named(Name::Host), Item::Field(0), Item::Field(0)]
+        );
         assert_eq!(template.fields, ["x-id"]);
     }
 

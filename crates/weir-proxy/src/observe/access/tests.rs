@@ -25,7 +25,11 @@ fn slot() -> ExchangeKey {
 fn access(template: Template) -> Access {
     let servers = vec![ServerPlan::new("a.test:80", "192.0.2.1:80".parse().unwrap())];
     let plan = Plan {
-        upstreams: vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }],
+        upstreams: vec![UpstreamPlan {
+            name: "app".to_owned(),
+            servers,
+            ..UpstreamPlan::default()
+        }],
         access_log: Some(AccessPlan { destination: Destination::Stdout, template }),
         ..Plan::default()
     };
@@ -67,7 +71,14 @@ fn answered(access: &mut Access) {
     record.first_sent_us = Some(9_000_300);
     record.first_connected_us = Some(9_000_250);
     let conn = ConnId { worker: 1, index: ConnKey::new(7), generation: 2 };
-    record.placed = Some(Placed { conn, server: 0, sent_us: 9_100_300, connected_us: 1, before: 41, address: None });
+    record.placed = Some(Placed {
+        conn,
+        server: 0,
+        sent_us: 9_100_300,
+        connected_us: 1,
+        before: 41,
+        address: None,
+    });
     record.tries = 2;
     record.begun_us = Some(9_200_300);
     record.ended_us = Some(9_300_000);
@@ -141,7 +152,9 @@ fn every_name_has_its_value() {
 /// A request that is refused early has no method, and its first line cannot make two lines.
 #[test]
 fn refused_bytes() {
-    let mut access = formatted("[$request] $request_method $request_uri $host $upstream_addr $tries $http_referer");
+    let mut access = formatted(
+        "[$request] $request_method $request_uri $host $upstream_addr $tries $http_referer",
+    );
     access.begin(slot(), 10_000_000).0.keep_refused(b"GET /\x00\x7f\" x\r\nA: b\r\n");
     access.complete(client(), slot(), 0, 10_000_000);
     assert_eq!(lines(&mut access), "[GET /\\x00\\x7F\\x22 x] - - - - 0 -\n");
@@ -193,8 +206,13 @@ fn json_has_null_for_what_is_not_known() {
     access.begin(slot(), 10_000_000).0.keep_refused(b"x");
     access.complete(client(), slot(), 0, 10_000_000);
     let line = lines(&mut access);
-    assert!(line.starts_with("{\"time_iso8601_msec\":\"2026-11-21T22:40:56.000+01:00\",\"remote_addr\":\"10.0.0.9\","));
-    assert!(line.contains("\"request_method\":null,") && line.ends_with("\"http_user_agent\":null}\n"), "{line}");
+    assert!(line.starts_with(
+        "{\"time_iso8601_msec\":\"2026-11-21T22:40:56.000+01:00\",\"remote_addr\":\"10.0.0.9\","
+    ));
+    assert!(
+        line.contains("\"request_method\":null,") && line.ends_with("\"http_user_agent\":null}\n"),
+        "{line}"
+    );
     assert!(JSON.iter().all(|name| line.contains(&format!("\"{name}\":"))), "{line}");
 }
 

@@ -91,7 +91,11 @@ impl Dynamic {
     /// Returns which servers with these loads may have one more.
     pub(super) fn has_room(&self, loads: &[u32]) -> impl Fn(usize) -> bool {
         let percent = if self.trend.is_some() { TREND_LOAD_PERCENT } else { LOAD_PERCENT };
-        let bound = Bound { load: loads.iter().map(|load| u64::from(*load)).sum(), weight: self.sum, percent };
+        let bound = Bound {
+            load: loads.iter().map(|load| u64::from(*load)).sum(),
+            weight: self.sum,
+            percent,
+        };
         // By its weight without regard to response times.
         move |at| bound.has_room(loads[at], self.before[at])
     }

@@ -44,7 +44,11 @@ impl Rendezvous {
         among: impl Iterator<Item = usize> + Clone,
     ) -> Option<usize> {
         let mut bound = Bound { load: 0, weight: 0, percent: LOAD_PERCENT };
-        let best = self.highest(key, weights, among.clone().inspect(|at| bound.add(loads[*at], weights[*at])))?;
+        let best = self.highest(
+            key,
+            weights,
+            among.clone().inspect(|at| bound.add(loads[*at], weights[*at])),
+        )?;
         let has_room = |at: usize| bound.has_room(loads[at], weights[at]);
         if has_room(best) {
             return Some(best);
@@ -65,7 +69,9 @@ impl Rendezvous {
         order: &mut Vec<usize>,
     ) {
         let mut bound = Bound { load: 0, weight: 0, percent: LOAD_PERCENT };
-        (0..weights.len()).filter(|at| usable(*at)).for_each(|at| bound.add(loads[at], weights[at]));
+        (0..weights.len())
+            .filter(|at| usable(*at))
+            .for_each(|at| bound.add(loads[at], weights[at]));
         let score = |at: usize| score(mix(key ^ self.seeds[at]), weights[at]);
         let least = failed.map_or(f64::INFINITY, score);
         order.extend((0..weights.len()).filter(|at| Some(*at) != failed));
@@ -75,7 +81,12 @@ impl Rendezvous {
         order.sort_by_key(|at| (is_busy(*at), score(*at) > least));
     }
 
-    fn highest(&self, key: u64, weights: &[i64], among: impl Iterator<Item = usize>) -> Option<usize> {
+    fn highest(
+        &self,
+        key: u64,
+        weights: &[i64],
+        among: impl Iterator<Item = usize>,
+    ) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for at in among {
             let score = score(mix(key ^ self.seeds[at]), weights[at]);
@@ -141,7 +152,8 @@ mod tests {
     #[test]
     fn the_choice_is_for_ever() {
         let hash = servers(5);
-        let picks: Vec<_> = (0..12).map(|n| hash.pick(key(n), &[1; 5], &[0; 5], 0..5).unwrap()).collect();
+        let picks: Vec<_> =
+            (0..12).map(|n| hash.pick(key(n), &[1; 5], &[0; 5], 0..5).unwrap()).collect();
         assert_eq!(picks, [2, 4, 4, 2, 0, 0, 4, 2, 2, 4, 2, 4]);
     }
 

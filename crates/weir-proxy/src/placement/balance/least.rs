@@ -23,7 +23,9 @@ impl Least {
     pub(super) fn next(&self, weights: &[i64], loads: &[u32], among: &[usize]) -> Option<usize> {
         let first = draw(self.state, weights, among.iter().copied())?;
         let others = among.iter().copied().filter(|at| *at != first);
-        let Some(second) = draw(self.state.wrapping_add(1), weights, others) else { return Some(first) };
+        let Some(second) = draw(self.state.wrapping_add(1), weights, others) else {
+            return Some(first);
+        };
         // Between equal loads the draw decides, which respects the weights.
         let cost = |at: usize, other: usize| i64::from(loads[at]) * weights[other];
         Some(if cost(second, first) < cost(first, second) { second } else { first })
@@ -36,7 +38,11 @@ impl Least {
 }
 
 /// Returns one of these, each as likely as its weight says; None when the list is empty.
-fn draw(state: u64, weights: &[i64], mut among: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+fn draw(
+    state: u64,
+    weights: &[i64],
+    mut among: impl Iterator<Item = usize> + Clone,
+) -> Option<usize> {
     let sum: i64 = among.clone().map(|at| weights[at]).sum();
     if sum <= 0 {
         return None;
@@ -82,7 +88,10 @@ mod tests {
             let chosen = least.pick(&weights, &loads, &[0, 1, 2]).unwrap();
             loads[chosen] += 1;
         }
-        assert!(loads.iter().zip([600, 300, 100]).all(|(load, fair)| load.abs_diff(fair) <= fair / 10), "{loads:?}");
+        assert!(
+            loads.iter().zip([600, 300, 100]).all(|(load, fair)| load.abs_diff(fair) <= fair / 10),
+            "{loads:?}"
+        );
     }
 
     #[test]

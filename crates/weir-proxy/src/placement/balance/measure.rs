@@ -79,14 +79,19 @@ impl Measure {
     /// Returns the response time in microseconds and the number of responses behind it; with 0 of
     /// them it is unknown. `waiting` has the current ages of requests in flight, each with a number
     /// of requests.
-    pub fn read(&mut self, now_us: u64, waiting: impl Iterator<Item = (u64, u32)> + Clone) -> (u32, u32) {
+    pub fn read(
+        &mut self,
+        now_us: u64,
+        waiting: impl Iterator<Item = (u64, u32)> + Clone,
+    ) -> (u32, u32) {
         self.due_us = now_us + TICK_US;
         self.close_slot(now_us);
         let slots = || self.slots.iter().filter(|slot| slot.count > 0);
         let count: u32 = slots().map(|slot| slot.count).sum();
         let measured_us = (count > 0).then(|| self.measured(count));
         // Requests that were sent just now say nothing.
-        let late = waiting.filter(|(age_us, _)| measured_us.is_none_or(|us| *age_us > u64::from(us)));
+        let late =
+            waiting.filter(|(age_us, _)| measured_us.is_none_or(|us| *age_us > u64::from(us)));
         let late = late.map(|(age_us, requests)| (age_us.min((1 << TIME_BITS) - 1), requests));
         let late_count: u32 = late.clone().map(|(_, requests)| requests).sum();
         if late_count == 0 {
@@ -100,7 +105,9 @@ impl Measure {
         match self.by {
             Statistic::Min => slots().map(|slot| slot.min_us).min().unwrap_or(0),
             Statistic::Max => slots().map(|slot| slot.max_us).max().unwrap_or(0),
-            Statistic::Avg => (slots().map(|slot| slot.sum_us).sum::<u64>() / u64::from(count)) as u32,
+            Statistic::Avg => {
+                (slots().map(|slot| slot.sum_us).sum::<u64>() / u64::from(count)) as u32
+            }
             Statistic::Percentile(of_10_000) => self.percentile(of_10_000, count, |_| 0),
         }
     }
@@ -114,11 +121,15 @@ impl Measure {
             Statistic::Min => late.map(|(age_us, _)| age_us as u32).min().unwrap_or(0),
             Statistic::Max => late.map(|(age_us, _)| age_us as u32).max().unwrap_or(0),
             Statistic::Avg => {
-                let waited_us: u64 = late.map(|(age_us, requests)| age_us * u64::from(requests)).sum();
+                let waited_us: u64 =
+                    late.map(|(age_us, requests)| age_us * u64::from(requests)).sum();
                 ((slots().map(|slot| slot.sum_us).sum::<u64>() + waited_us) / u64::from(all)) as u32
             }
             Statistic::Percentile(of_10_000) => self.percentile(of_10_000, all, |at| {
-                late.clone().filter(|(age_us, _)| bucket(*age_us as u32) == at).map(|(_, requests)| requests).sum()
+                late.clone()
+                    .filter(|(age_us, _)| bucket(*age_us as u32) == at)
+                    .map(|(_, requests)| requests)
+                    .sum()
             }),
         }
     }
@@ -142,11 +153,15 @@ impl Measure {
             let age_us = now_us - self.opened_us;
             self.open = (self.open + 1) % SLOTS;
             let oldest = &mut self.slots[self.open];
-            self.total.iter_mut().zip(&oldest.counts).for_each(|(total, count)| *total -= u32::from(*count));
+            self.total
+                .iter_mut()
+                .zip(&oldest.counts)
+                .for_each(|(total, count)| *total -= u32::from(*count));
             *oldest = EMPTY;
             // After a pause, empty slots pass at once; at most all of them.
             let passed_us = age_us.min(SLOT_US_MAX);
-            self.opened_us = (self.opened_us + passed_us).max(now_us.saturating_sub(SLOT_US_MAX * SLOTS as u64));
+            self.opened_us =
+                (self.opened_us + passed_us).max(now_us.saturating_sub(SLOT_US_MAX * SLOTS as u64));
         }
     }
 
@@ -242,7 +257,10 @@ mod tests {
         };
         assert_eq!(at(&mut measure, 10 * MS, 200, 100).0, 100);
         assert_eq!(at(&mut measure, 10 * MS, 65, 900).0, 900);
-        assert!(at(&mut measure, 200 * MS, 5, 100).0 > 100, "a second with five answers is not all");
+        assert!(
+            at(&mut measure, 200 * MS, 5, 100).0 > 100,
+            "a second with five answers is not all"
+        );
         assert_eq!(at(&mut measure, 200 * MS, 45, 100).0, 100);
         assert_eq!(measure.read(1_000_000_000, NOBODY), (0, 0));
         assert!(measure.total.iter().all(|count| *count == 0));

@@ -37,7 +37,10 @@ impl Trend {
     /// Takes the current measurement and returns the expected one; None when nothing is measured.
     pub(super) fn follow(&mut self, at: usize, now_us: u64, measured: Option<f64>) -> Option<f64> {
         let points = &mut self.points[at];
-        while points.front().is_some_and(|(then_us, _)| then_us.saturating_add(self.past_us) < now_us) {
+        while points
+            .front()
+            .is_some_and(|(then_us, _)| then_us.saturating_add(self.past_us) < now_us)
+        {
             points.pop_front();
         }
         let measured = measured?;
@@ -64,7 +67,8 @@ fn line_at(points: &VecDeque<(u64, f64)>, now_us: u64, ahead_us: f64) -> Option<
     let mean_x = points.iter().map(when).sum::<f64>() / count;
     let mean_y = points.iter().map(|point| point.1).sum::<f64>() / count;
     let spread = points.iter().map(|point| (when(point) - mean_x).powi(2)).sum::<f64>();
-    let slope = points.iter().map(|point| (when(point) - mean_x) * (point.1 - mean_y)).sum::<f64>() / spread;
+    let slope = points.iter().map(|point| (when(point) - mean_x) * (point.1 - mean_y)).sum::<f64>()
+        / spread;
     (spread > 0.0).then_some(mean_y + slope * (ahead_us - mean_x))
 }
 
@@ -90,7 +94,11 @@ mod tests {
         let mut predicted = None;
         // 100 µs more each second, and 1,000 µs at second 40.
         for tick in 0..=40 * 20 {
-            predicted = trend.follow(0, tick * 50_000, Some((tick * 5) as f64 - 3_000.0 + 2_000.0).map(|y| y.max(1.0)));
+            predicted = trend.follow(
+                0,
+                tick * 50_000,
+                Some((tick * 5) as f64 - 3_000.0 + 2_000.0).map(|y| y.max(1.0)),
+            );
         }
         let wanted = 3_000.0 + 1_500.0;
         assert!((predicted.unwrap() - wanted).abs() < 1.0, "{predicted:?}");
@@ -103,9 +111,17 @@ mod tests {
         for second in 0..30u64 {
             trend.follow(0, second * SECOND_US, Some((30_000 - second * 1_000) as f64));
         }
-        assert_eq!(trend.follow(0, 30 * SECOND_US, Some(500.0)), Some(50.0), "it would be below zero");
+        assert_eq!(
+            trend.follow(0, 30 * SECOND_US, Some(500.0)),
+            Some(50.0),
+            "it would be below zero"
+        );
         assert_eq!(trend.follow(0, 31 * SECOND_US, None), None);
-        assert_eq!(trend.follow(0, 90 * SECOND_US, Some(70.0)), Some(70.0), "what was is forgotten");
+        assert_eq!(
+            trend.follow(0, 90 * SECOND_US, Some(70.0)),
+            Some(70.0),
+            "what was is forgotten"
+        );
     }
 
     proptest! {

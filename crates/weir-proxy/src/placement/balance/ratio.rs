@@ -34,7 +34,11 @@ impl Ratio {
     /// server neither gains nor pays: when it recovers, it continues where it was, without a burst
     /// to catch up.
     #[inline]
-    pub(super) fn next(&self, weights: &[i64], among: impl Iterator<Item = usize>) -> Option<usize> {
+    pub(super) fn next(
+        &self,
+        weights: &[i64],
+        among: impl Iterator<Item = usize>,
+    ) -> Option<usize> {
         let mut best: Option<(usize, i64)> = None;
         for at in among {
             let credit = self.credits[at] + weights[at];
@@ -47,7 +51,12 @@ impl Ratio {
 
     /// `chosen` of these had its turn.
     #[inline]
-    pub(super) fn took(&mut self, weights: &[i64], among: impl Iterator<Item = usize>, chosen: usize) {
+    pub(super) fn took(
+        &mut self,
+        weights: &[i64],
+        among: impl Iterator<Item = usize>,
+        chosen: usize,
+    ) {
         let mut sum = 0;
         for at in among {
             self.credits[at] += weights[at];

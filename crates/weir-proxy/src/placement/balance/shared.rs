@@ -77,7 +77,14 @@ impl Shared {
     }
 
     /// Sets the response time of a server for a worker's requests.
-    pub fn set_response(&self, server: ServerIndex, worker: usize, response_us: u32, samples: u32, now_us: u64) {
+    pub fn set_response(
+        &self,
+        server: ServerIndex,
+        worker: usize,
+        response_us: u32,
+        samples: u32,
+        now_us: u64,
+    ) {
         let cell = self.cell(server, worker);
         cell.response_us.store(response_us, Relaxed);
         cell.samples.store(samples, Relaxed);
@@ -137,7 +144,10 @@ mod tests {
         let read = |by, now_us| shared.response_us(server(1), by, now_us);
         assert_eq!(read(Statistic::Avg, 3_000_000), Some(200));
         assert_eq!(read(Statistic::Percentile(9000), 3_000_000), Some(200));
-        assert_eq!((read(Statistic::Min, 3_000_000), read(Statistic::Max, 3_000_000)), (Some(100), Some(500)));
+        assert_eq!(
+            (read(Statistic::Min, 3_000_000), read(Statistic::Max, 3_000_000)),
+            (Some(100), Some(500))
+        );
         assert_eq!(read(Statistic::Avg, 7_000_000), Some(500));
         assert_eq!(read(Statistic::Avg, 9_000_000), None);
     }

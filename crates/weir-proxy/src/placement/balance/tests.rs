@@ -11,12 +11,21 @@ fn plan(weights: &[u32], balance: Method) -> UpstreamPlan {
         let address = std::net::SocketAddr::from(([10, 0, 0, n as u8], 9090));
         ServerPlan { weight: *weight, ..ServerPlan::new(&address.to_string(), address) }
     };
-    UpstreamPlan { servers: weights.iter().enumerate().map(server).collect(), balance, ..UpstreamPlan::default() }
+    UpstreamPlan {
+        servers: weights.iter().enumerate().map(server).collect(),
+        balance,
+        ..UpstreamPlan::default()
+    }
 }
 
 impl Balance {
     /// Chooses among the backups, or the others, that are usable.
-    pub(super) fn pick(&mut self, backup: bool, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(super) fn pick(
+        &mut self,
+        backup: bool,
+        key: Option<u64>,
+        usable: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let fits = |at: &usize| self.is_backup(*at) == backup && usable(*at);
         let among: Vec<usize> = (0..self.backups.len()).filter(fits).collect();
         let chosen = self.choose(key, &among)?;
@@ -26,7 +35,8 @@ impl Balance {
 }
 
 fn methods() -> [Method; 5] {
-    let predict = Method::Predict { by: Statistic::Avg, past_us: 30 * SECOND_US, ahead_us: 15 * SECOND_US };
+    let predict =
+        Method::Predict { by: Statistic::Avg, past_us: 30 * SECOND_US, ahead_us: 15 * SECOND_US };
     [Method::Ratio, Method::Dynamic(Statistic::Avg), predict, Method::Least, Method::Hash(Key::Uri)]
 }
 
@@ -40,7 +50,11 @@ fn every_method_chooses_only_what_is_usable() {
         for turn in 0..200 {
             balance.begin(turn, |_| 0);
             let key = Some(stamp(turn));
-            assert!(matches!(balance.pick(false, key, |at| at != 1), Some(0 | 2)), "{:?}", plan.balance);
+            assert!(
+                matches!(balance.pick(false, key, |at| at != 1), Some(0 | 2)),
+                "{:?}",
+                plan.balance
+            );
             assert_eq!(balance.pick(true, key, |_| true), Some(3));
             assert_eq!(balance.pick(true, key, |at| at != 3), None);
             assert_eq!(balance.pick(false, key, |at| at == 3), None);
@@ -78,7 +92,8 @@ fn slow_start() {
     let back_us = 100 * SECOND_US;
     let mut share = |now_us: u64| {
         assert!(balance.is_due(now_us));
-        balance.reweigh(now_us, |at| Finding { recovered_us: back_us * at as u64, response_us: None });
+        balance
+            .reweigh(now_us, |at| Finding { recovered_us: back_us * at as u64, response_us: None });
         assert!(!balance.is_due(now_us) && !balance.is_due(now_us + TICK_US - 1));
         (0..3000).filter(|_| balance.pick(false, None, |_| true) == Some(1)).count()
     };
@@ -98,7 +113,8 @@ fn static_weights_are_never_due() {
 /// A request without the key (no such field, no such cookie) goes to the less loaded of two.
 #[test]
 fn hash_without_key() {
-    let mut balance = Balance::new(&plan(&[50, 50], Method::Hash(Key::Header("x".to_owned()))), 0, 1);
+    let mut balance =
+        Balance::new(&plan(&[50, 50], Method::Hash(Key::Header("x".to_owned()))), 0, 1);
     balance.begin(1, |at| [100, 0][at]);
     assert!((0..100).all(|_| balance.pick(false, None, |_| true) == Some(1)));
 }

@@ -19,8 +19,10 @@ fn plan() -> impl Strategy<Value = Plan> {
     let server = (0u8..6, 1u32..4, 1u32..3);
     let upstream = (prop::collection::vec(server, 1..5), any::<bool>());
     prop::collection::btree_map(0u8..5, upstream, 0..4).prop_map(|upstreams| {
-        let upstreams: Vec<_> =
-            upstreams.into_iter().map(|(name, (servers, shared))| upstream_of(name, &servers, shared)).collect();
+        let upstreams: Vec<_> = upstreams
+            .into_iter()
+            .map(|(name, (servers, shared))| upstream_of(name, &servers, shared))
+            .collect();
         let route = |(target, plan): (usize, &UpstreamPlan)| Route {
             host: HostMatch::Exact(plan.name.clone()),
             target: Target::Upstream(target),
@@ -68,10 +70,15 @@ fn said(plan: &Plan) -> Vec<Said> {
         .filter(|upstream| !upstream.is_retired())
         .map(|upstream| {
             let cookie = |at: usize| {
-                upstream.sticky.as_ref().and_then(|sticky| sticky.cookie(at as u16)).map(|text| text.to_vec())
+                upstream
+                    .sticky
+                    .as_ref()
+                    .and_then(|sticky| sticky.cookie(at as u16))
+                    .map(|text| text.to_vec())
             };
             let servers = upstream.servers.iter().enumerate().filter(|(_, server)| !server.retired);
-            let mut servers: Vec<_> = servers.map(|(at, server)| (server.clone(), cookie(at))).collect();
+            let mut servers: Vec<_> =
+                servers.map(|(at, server)| (server.clone(), cookie(at))).collect();
             servers.sort_by(|a, b| a.0.name.cmp(&b.0.name));
             (upstream.name.clone(), upstream.pool, servers)
         })
@@ -181,11 +188,16 @@ proptest! {
 
 #[test]
 fn a_weight_that_was_ordered_stays_until_it_is_written_anew() {
-    let plan =
-        |weight| Plan { upstreams: vec![upstream_of(1, &[(1, weight, 1), (2, 1, 1)], false)], ..Plan::default() };
+    let plan = |weight| Plan {
+        upstreams: vec![upstream_of(1, &[(1, weight, 1), (2, 1, 1)], false)],
+        ..Plan::default()
+    };
     let ordered = plan(2).weighted(0, Some(70));
     let same = ordered.merged(plan(2), 2, &BTreeSet::new()).unwrap();
-    assert_eq!((same.upstreams[0].servers[0].weight_now(), same.upstreams[0].servers[1].weight_now()), (70, 1));
+    assert_eq!(
+        (same.upstreams[0].servers[0].weight_now(), same.upstreams[0].servers[1].weight_now()),
+        (70, 1)
+    );
     let mut other = plan(2);
     other.upstreams[0].queue_size = 7;
     let other = ordered.merged(other, 4, &BTreeSet::new()).unwrap();
@@ -194,12 +206,18 @@ fn a_weight_that_was_ordered_stays_until_it_is_written_anew() {
         (70, Some(0), Some(1))
     );
     assert_eq!(same.weighted(0, None).upstreams[0].servers[0].weight_now(), 2);
-    assert_eq!(same.merged(plan(3), 2, &BTreeSet::new()).unwrap().upstreams[0].servers[0].weight_now(), 3);
+    assert_eq!(
+        same.merged(plan(3), 2, &BTreeSet::new()).unwrap().upstreams[0].servers[0].weight_now(),
+        3
+    );
 }
 
 #[test]
 fn what_is_gone_counts_until_it_comes_back() {
-    let plan = |server| Plan { upstreams: vec![upstream_of(1, &[(server, 1, 1)], false)], ..Plan::default() };
+    let plan = |server| Plan {
+        upstreams: vec![upstream_of(1, &[(server, 1, 1)], false)],
+        ..Plan::default()
+    };
     let second = plan(1).merged(plan(2), 2, &BTreeSet::new()).unwrap();
     let third = second.merged(plan(1), 2, &BTreeSet::new()).unwrap();
     assert_eq!(living(&third), [(0, "u1".to_owned(), "s1".to_owned())]);
@@ -247,8 +265,11 @@ pub(super) fn count() {
 #[test]
 fn comparisons_grow_with_the_number_of_upstreams_and_servers() {
     const MANY: u32 = 5_000;
-    let server = |at: u32| ServerPlan::new(&format!("s{at}"), (std::net::Ipv4Addr::from(0x0a00_0000 + at), 80).into());
-    let upstream = |name: String, servers| UpstreamPlan { name, servers, ..UpstreamPlan::default() };
+    let server = |at: u32| {
+        ServerPlan::new(&format!("s{at}"), (std::net::Ipv4Addr::from(0x0a00_0000 + at), 80).into())
+    };
+    let upstream =
+        |name: String, servers| UpstreamPlan { name, servers, ..UpstreamPlan::default() };
     let of_one = |servers: Vec<ServerPlan>| vec![upstream("all".to_owned(), servers)];
     let of_each = |numbers: Vec<u32>| -> Vec<UpstreamPlan> {
         numbers.into_iter().map(|at| upstream(format!("u{at}"), vec![server(at)])).collect()
@@ -258,13 +279,22 @@ fn comparisons_grow_with_the_number_of_upstreams_and_servers() {
     for list in lists {
         let plan = |numbers: Vec<u32>| Plan { upstreams: list(numbers), ..Plan::default() };
         let old = plan((0..MANY).collect());
-        let next: [Vec<u32>; 4] =
-            [(0..MANY).collect(), (0..MANY).rev().collect(), (0..=MANY).rev().collect(), (MANY..2 * MANY).collect()];
+        let next: [Vec<u32>; 4] = [
+            (0..MANY).collect(),
+            (0..MANY).rev().collect(),
+            (0..=MANY).rev().collect(),
+            (MANY..2 * MANY).collect(),
+        ];
         for numbers in next {
             let before = COMPARED.get();
-            let merged = old.merged(plan(numbers), usize::MAX, &(0..MANY as usize).collect()).expect("room");
+            let merged =
+                old.merged(plan(numbers), usize::MAX, &(0..MANY as usize).collect()).expect("room");
             let compared = COMPARED.get() - before;
-            assert!(compared <= 10 * MANY as usize, "{compared} comparisons for {} servers", merged.servers());
+            assert!(
+                compared <= 10 * MANY as usize,
+                "{compared} comparisons for {} servers",
+                merged.servers()
+            );
         }
     }
 }

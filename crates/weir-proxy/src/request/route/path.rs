@@ -50,7 +50,9 @@ impl fmt::Display for PathError {
             PathError::Overlong => "the path has a dot or slash as an overlong UTF-8 sequence",
             PathError::Backslash => "the path contains a backslash",
             PathError::AmbiguousDots => "the path has a dot segment that can be read in two ways",
-            PathError::AmbiguousParameters => "the path has parameters that contain an escaped slash",
+            PathError::AmbiguousParameters => {
+                "the path has parameters that contain an escaped slash"
+            }
         })
     }
 }
@@ -138,8 +140,10 @@ fn behind_slashes(path: &[u8]) -> &[u8] {
 /// The number of dots of a segment that is `.` or `..`, each plain or escaped; 0: it is neither.
 fn dots(segment: &[u8]) -> usize {
     let (mut rest, mut count) = (segment, 0);
-    while let Some(behind) =
-        rest.strip_prefix(b".").or_else(|| rest.strip_prefix(b"%2e")).or_else(|| rest.strip_prefix(b"%2E"))
+    while let Some(behind) = rest
+        .strip_prefix(b".")
+        .or_else(|| rest.strip_prefix(b"%2e"))
+        .or_else(|| rest.strip_prefix(b"%2E"))
     {
         (rest, count) = (behind, count + 1);
     }
@@ -221,7 +225,9 @@ fn decoded(rest: &[u8]) -> Result<(Unit, usize), PathError> {
         return Ok((Unit::Byte(rest[0]), 1));
     }
     let digit = |at: usize| rest.get(at).and_then(|&byte| char::from(byte).to_digit(16));
-    let (Some(high), Some(low)) = (digit(1), digit(2)) else { return Err(PathError::InvalidEscape) };
+    let (Some(high), Some(low)) = (digit(1), digit(2)) else {
+        return Err(PathError::InvalidEscape);
+    };
     match (high << 4 | low) as u8 {
         0 => Err(PathError::Nul),
         b'/' | b'\\' => Ok((Unit::Separator { escaped: true }, 3)),
@@ -255,7 +261,9 @@ fn simplify(path: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
             Unit::Byte(byte) if !path.in_parameters => path.out.push(byte),
             Unit::Byte(_) => {}
             Unit::Parameters => (path.in_parameters, path.has_doubt) = (true, true),
-            Unit::Separator { escaped: true } if path.in_parameters => return Err(PathError::AmbiguousParameters),
+            Unit::Separator { escaped: true } if path.in_parameters => {
+                return Err(PathError::AmbiguousParameters);
+            }
             Unit::Separator { escaped } => {
                 path.has_doubt |= escaped || path.out.len() == path.start;
                 path.beside_escaped |= escaped;

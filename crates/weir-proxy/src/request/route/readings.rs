@@ -36,11 +36,15 @@ const READINGS: &[(&str, Reading)] = &[
     ("Express, decoded", by_segment),
     // CoyoteAdapter: parameters, then escapes, then slashes and dots.
     ("Tomcat", |path| resolved(&merged(&slashed(&decoded(&without_parameters(path)))))),
-    ("Tomcat, encoded slashes pass", |path| by_segment(&resolved(&merged(&without_parameters(path))))),
+    ("Tomcat, encoded slashes pass", |path| {
+        by_segment(&resolved(&merged(&without_parameters(path))))
+    }),
     ("Jetty", |path| resolved(&decoded(&without_parameters(path)))),
     // UrlPathHelper.
     ("Spring", |path| merged(&decoded(&without_parameters(path)))),
-    ("decodes before it cuts parameters", |path| resolved(&merged(&without_parameters(&decoded(path))))),
+    ("decodes before it cuts parameters", |path| {
+        resolved(&merged(&without_parameters(&decoded(path))))
+    }),
     ("IIS", |path| resolved(&merged(&slashed(&decoded(path))))),
     ("takes overlong UTF-8", |path| resolved(&merged(&without_parameters(&shortened(path))))),
     ("takes overlong UTF-8, resolves no dots", shortened),
@@ -131,7 +135,8 @@ fn resolved_url(path: &[u8]) -> Vec<u8> {
 
 /// Without the part behind `;` in each segment.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
-    let name = |segment: &[u8]| segment.split(|byte| *byte == b';').next().unwrap_or_default().to_vec();
+    let name =
+        |segment: &[u8]| segment.split(|byte| *byte == b';').next().unwrap_or_default().to_vec();
     path.split(|byte| *byte == b'/').map(name).collect::<Vec<_>>().join(&b'/')
 }
 
@@ -154,9 +159,12 @@ fn shortened(path: &[u8]) -> Vec<u8> {
             0xfc => 5,
             _ => 0,
         };
-        let more = behind.get(..length).filter(|more| length > 0 && more.iter().all(|byte| byte & 0xc0 == 0x80));
-        let value =
-            |more: &[u8]| more.iter().fold(u32::from(byte & 1), |value, byte| value << 6 | u32::from(byte & 0x3f));
+        let more = behind
+            .get(..length)
+            .filter(|more| length > 0 && more.iter().all(|byte| byte & 0xc0 == 0x80));
+        let value = |more: &[u8]| {
+            more.iter().fold(u32::from(byte & 1), |value, byte| value << 6 | u32::from(byte & 0x3f))
+        };
         match more.map(value).and_then(|value| u8::try_from(value).ok()).filter(u8::is_ascii) {
             Some(value) => {
                 out.push(value);
@@ -190,7 +198,8 @@ fn passes_by(target: &[u8]) -> Option<String> {
         for (server, read) in READINGS {
             let found = read(path);
             if is_below(&found, prefix) && !is_below(&seen, prefix) {
-                let [sent, seen, found] = [&sent, &seen, &found].map(|text| text.escape_ascii().to_string());
+                let [sent, seen, found] =
+                    [&sent, &seen, &found].map(|text| text.escape_ascii().to_string());
                 return Some(format!("{server} reads {sent} as {found}, weir as {seen}"));
             }
         }

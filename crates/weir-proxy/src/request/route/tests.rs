@@ -96,7 +96,12 @@ fn look_by(
 }
 
 /// The upstream of a request without fields.
-fn look(table: &RouteTable, host: &str, path: &str, method: &str) -> Result<Option<usize>, PathError> {
+fn look(
+    table: &RouteTable,
+    host: &str,
+    path: &str,
+    method: &str,
+) -> Result<Option<usize>, PathError> {
     let [host, path, method] = [host, path, method].map(str::as_bytes);
     look_by(table, false, host, path, method)
 }
@@ -121,7 +126,10 @@ fn sent(path: &str) -> String {
 
 #[test]
 fn prefixes_end_on_segments() {
-    let table = RouteTable::new(vec![route(HostMatch::Any, "/a", None, 1), route(HostMatch::Any, "/b/", None, 2)]);
+    let table = RouteTable::new(vec![
+        route(HostMatch::Any, "/a", None, 1),
+        route(HostMatch::Any, "/b/", None, 2),
+    ]);
     for (path, expected) in [
         ("/a", Some(1)),
         ("/a/", Some(1)),
@@ -190,7 +198,8 @@ fn a_route_for_other_methods_leaves_the_request_to_a_shorter_path() {
 
 #[test]
 fn hosts_with_ports_brackets_and_excess() {
-    let table = RouteTable::new(vec![route(exact("[::1]"), "/", None, 1), route(exact("a"), "/", None, 2)]);
+    let table =
+        RouteTable::new(vec![route(exact("[::1]"), "/", None, 1), route(exact("a"), "/", None, 2)]);
     assert_eq!(find(&table, "[::1]", "/"), Some(1));
     assert_eq!(find(&table, "[::1]:80", "/"), Some(1));
     assert_eq!(find(&table, "a:80", "/"), Some(2));

@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn the_first_line_decides() {
-        let office = [(false, "10.0.0.9/32"), (true, "10.0.0.0/8"), (true, "fd00::/8"), (false, "all")];
+        let office =
+            [(false, "10.0.0.9/32"), (true, "10.0.0.0/8"), (true, "fd00::/8"), (false, "all")];
         for (lines, client, expected) in [
             (&office[..], "10.0.0.8", true),
             (&office, "10.0.0.9", false),

@@ -12,7 +12,8 @@ use crate::base::encoder::Coding;
 use crate::observe::kinds::{Kinds, worded};
 
 /// Fields of a response that describe its bytes, which change when they are coded.
-const OF_BYTES: [&[u8]; 5] = [b"Accept-Ranges", b"Content-MD5", b"Content-Digest", b"Digest", b"Repr-Digest"];
+const OF_BYTES: [&[u8]; 5] =
+    [b"Accept-Ranges", b"Content-MD5", b"Content-Digest", b"Digest", b"Repr-Digest"];
 
 /// Media types that are worth compressing, by default.
 pub const TYPES: &[&str] = &[
@@ -88,7 +89,9 @@ impl Compress {
     pub(crate) fn accepted(&self, fields: &Fields, bytes: &[u8]) -> Accepted {
         let lines = |name: &'static [u8]| {
             let lines = fields.as_slice().iter().filter(|field| !field.listed);
-            lines.filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name)).map(|field| field.value.of(bytes))
+            lines
+                .filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name))
+                .map(|field| field.value.of(bytes))
         };
         let wishes = Wishes::read(lines(b"accept-encoding"));
         let coding = if lines(b"cache-control").any(forbids_change) {
@@ -123,9 +126,15 @@ impl Accepted {
     }
 
     /// Decides about a response with this head and, as far as known, this body length.
-    pub(crate) fn judge(self, rule: &Compress, parts: &ReplyParts<'_>, length: Option<u64>) -> Verdict {
+    pub(crate) fn judge(
+        self,
+        rule: &Compress,
+        parts: &ReplyParts<'_>,
+        length: Option<u64>,
+    ) -> Verdict {
         let stays = |why| Verdict { coding: Err(why), varies: false };
-        let (mut is_typed, mut is_encoded, mut is_fixed, mut is_part) = (false, false, false, parts.status == 206);
+        let (mut is_typed, mut is_encoded, mut is_fixed, mut is_part) =
+            (false, false, false, parts.status == 206);
         for (name, value) in parts.fields() {
             if name.eq_ignore_ascii_case(b"content-type") {
                 is_typed = rule.has_type(&value);
@@ -149,7 +158,8 @@ impl Accepted {
         if !is_typed {
             return stays(Passed::Type);
         }
-        let is_small = length.is_some_and(|length| length == 0 || length < rule.length_min && !self.must);
+        let is_small =
+            length.is_some_and(|length| length == 0 || length < rule.length_min && !self.must);
         if is_small {
             return stays(Passed::Small);
         }
@@ -208,7 +218,9 @@ impl Wishes {
         for member in lines.flat_map(|line| line.split(|byte| *byte == b',')) {
             let mut parts = member.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
             let (name, weight) = (parts.next().unwrap_or_default(), parts.next());
-            let Some(weight) = weight.map_or(Some(1000), weight_of).filter(|_| parts.next().is_none()) else {
+            let Some(weight) =
+                weight.map_or(Some(1000), weight_of).filter(|_| parts.next().is_none())
+            else {
                 continue;
             };
             if name == b"*" {
@@ -259,7 +271,9 @@ fn weight_of(parameter: &[u8]) -> Option<u16> {
 
 /// Whether a value of Cache-Control has `no-transform` (RFC 9111 §5.2.1.6, §5.2.2.6).
 fn forbids_change(value: &[u8]) -> bool {
-    value.split(|byte| *byte == b',').any(|member| member.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+    value
+        .split(|byte| *byte == b',')
+        .any(|member| member.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
 }
 
 /// Whether a value of Vary says that a response depends on Accept-Encoding.
@@ -271,8 +285,11 @@ fn names_encoding(value: &[u8]) -> bool {
 /// Whether a media type matches a pattern in lower case with at most one `*` on each side of the
 /// `/`.
 pub(super) fn fits(pattern: &[u8], media_type: &[u8]) -> bool {
-    let sides = |text| <[u8]>::iter(text).position(|byte| *byte == b'/').map(|at| text.split_at(at));
-    let (Some(pattern), Some(media_type)) = (sides(pattern), sides(media_type)) else { return false };
+    let sides =
+        |text| <[u8]>::iter(text).position(|byte| *byte == b'/').map(|at| text.split_at(at));
+    let (Some(pattern), Some(media_type)) = (sides(pattern), sides(media_type)) else {
+        return false;
+    };
     fits_side(pattern.0, media_type.0) && fits_side(pattern.1, media_type.1)
 }
 

@@ -84,12 +84,20 @@ pub fn refusal(name: &str, side: Side, adds: bool) -> Option<&'static str> {
             Some("it says where a message ends, which weir writes itself")
         }
         _ if known.is_hop_by_hop() => Some("it is between two neighbours, and weir writes its own"),
-        FieldName::Host if side == Side::Request => Some("what servers see as Host is the option `host`"),
+        FieldName::Host if side == Side::Request => {
+            Some("what servers see as Host is the option `host`")
+        }
         FieldName::Via => Some("weir writes it itself; `via` of `client` switches that off"),
-        FieldName::CdnLoop => Some("weir writes it itself; `loop-field` of `client` switches that off"),
+        FieldName::CdnLoop => {
+            Some("weir writes it itself; `loop-field` of `client` switches that off")
+        }
         FieldName::Host => Some("answers have none"),
-        FieldName::Date if side == Side::Answer => Some("caches count by it; weir adds it where it is missing"),
-        FieldName::Expect if side == Side::Request => Some("weir forwards it itself or answers to it"),
+        FieldName::Date if side == Side::Answer => {
+            Some("caches count by it; weir adds it where it is missing")
+        }
+        FieldName::Expect if side == Side::Request => {
+            Some("weir forwards it itself or answers to it")
+        }
         FieldName::MaxForwards if side == Side::Request => Some("weir answers to it itself"),
         FieldName::ClientCert | FieldName::ClientCertChain if side == Side::Request => {
             Some("it says who a client is; `client-cert-field` of `tls` sets it")
@@ -117,9 +125,14 @@ impl FieldEdits {
 
     /// Appends an edit. The name is a token that [`refusal`] permits.
     pub fn push(&mut self, name: &str, edit: Edit) {
-        let at = self.list.iter().position(|other| other.name.eq_ignore_ascii_case(name.as_bytes()));
+        let at =
+            self.list.iter().position(|other| other.name.eq_ignore_ascii_case(name.as_bytes()));
         let at = at.unwrap_or_else(|| {
-            self.list.push(FieldEdit { name: name.as_bytes().into(), removes: false, lines: Vec::new() });
+            self.list.push(FieldEdit {
+                name: name.as_bytes().into(),
+                removes: false,
+                lines: Vec::new(),
+            });
             self.list.len() - 1
         });
         let FieldEdit { removes, lines, .. } = &mut self.list[at];
@@ -165,17 +178,26 @@ impl FieldEdits {
 
     /// Added lines, name and value: those that [`FieldEdits::render`] gave. A line without a value
     /// is left out.
-    pub(crate) fn lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub(crate) fn lines<'a>(
+        &'a self,
+        rendered: &'a Rendered,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let lines = self.names_and_lines().zip(&rendered.values);
-        lines.map(|((name, _), value)| (name, &rendered.text[value.clone()])).filter(|(_, value)| !value.is_empty())
+        lines
+            .map(|((name, _), value)| (name, &rendered.text[value.clone()]))
+            .filter(|(_, value)| !value.is_empty())
     }
 
     /// The same for a cache key: without the values that all servers get with each request and its
     /// client.
-    pub(crate) fn key_lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub(crate) fn key_lines<'a>(
+        &'a self,
+        rendered: &'a Rendered,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let lines = self.names_and_lines().zip(&rendered.values);
-        let lines =
-            lines.map(|((name, line), value)| (name, line.in_key.as_deref().unwrap_or(&rendered.text[value.clone()])));
+        let lines = lines.map(|((name, line), value)| {
+            (name, line.in_key.as_deref().unwrap_or(&rendered.text[value.clone()]))
+        });
         lines.filter(|(_, value)| !value.is_empty())
     }
 
@@ -237,7 +259,14 @@ mod tests {
         edits
             .list
             .iter()
-            .map(|edit| format!("{}{}{}", name(edit), if edit.removes { '=' } else { '+' }, edit.lines.len()))
+            .map(|edit| {
+                format!(
+                    "{}{}{}",
+                    name(edit),
+                    if edit.removes { '=' } else { '+' },
+                    edit.lines.len()
+                )
+            })
             .collect()
     }
 
@@ -274,7 +303,10 @@ mod tests {
         ];
         for name in never {
             for side in [Side::Request, Side::Answer] {
-                assert!(refusal(name, side, true).is_some() && refusal(name, side, false).is_some(), "{name}");
+                assert!(
+                    refusal(name, side, true).is_some() && refusal(name, side, false).is_some(),
+                    "{name}"
+                );
             }
         }
         for (name, side, add, remove) in [

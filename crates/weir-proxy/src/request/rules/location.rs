@@ -96,7 +96,8 @@ impl Location {
     /// # Errors
     /// What is wrong with the text.
     pub fn compile(text: &str) -> Result<Location, LocationError> {
-        let (found, tail) = pieces(text).map_err(|error| LocationError::Text(TextError::Template(error)))?;
+        let (found, tail) =
+            pieces(text).map_err(|error| LocationError::Text(TextError::Template(error)))?;
         if found.len() > TEXT_NAMES_MAX {
             return Err(LocationError::Text(TextError::TooManyNames));
         }
@@ -126,20 +127,27 @@ impl Location {
     ///
     /// # Errors
     /// The client's fault: [`RuleFault::Host`], [`RuleFault::TooLarge`].
-    pub(crate) fn render(&self, known: &Known<'_>, path: Option<&[u8]>) -> Result<Vec<u8>, RuleFault> {
+    pub(crate) fn render(
+        &self,
+        known: &Known<'_>,
+        path: Option<&[u8]>,
+    ) -> Result<Vec<u8>, RuleFault> {
         let mut out = Vec::new();
         for part in &self.parts {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
                 Part::Host => {
                     let mut buffer = [0; 255];
-                    let host = bare_host(known.head.authority.of(known.bytes), &mut buffer).unwrap_or_default();
+                    let host = bare_host(known.head.authority.of(known.bytes), &mut buffer)
+                        .unwrap_or_default();
                     if host.is_empty() {
                         return Err(RuleFault::Host);
                     }
                     out.extend_from_slice(host);
                 }
-                Part::Target => put_target(&mut out, path.unwrap_or_else(|| known.head.path.of(known.bytes))),
+                Part::Target => {
+                    put_target(&mut out, path.unwrap_or_else(|| known.head.path.of(known.bytes)))
+                }
                 Part::Word(item) => {
                     let mut value = Vec::new();
                     item.write(&mut value, known);
@@ -187,7 +195,8 @@ impl Compiler {
             };
             if !fine {
                 let at = text.len() - behind.len() - 1;
-                let c = text[at..].utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
+                let c =
+                    text[at..].utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
                 return Err(LocationError::Character(c.unwrap_or('\u{fffd}')));
             }
             self.place = match (self.place, byte) {
@@ -214,7 +223,9 @@ impl Compiler {
         let part = match (self.place, &item) {
             (_, Item::Named(Name::UpstreamName)) => return Err(LocationError::Upstream),
             (Place::End, _) => return Err(LocationError::Behind),
-            (Place::Authority, Item::Named(Name::Host)) if !self.parts.contains(&Part::Host) => Part::Host,
+            (Place::Authority, Item::Named(Name::Host)) if !self.parts.contains(&Part::Host) => {
+                Part::Host
+            }
             (Place::Authority | Place::Path, Item::Named(Name::RequestUri)) => {
                 self.place = Place::End;
                 self.end_with_slash();
@@ -280,7 +291,8 @@ fn put_target(out: &mut Vec<u8>, target: &[u8]) {
     let target = if target.first() == Some(&b'/') { target } else { b"/" };
     for (at, &byte) in target.iter().enumerate() {
         let digits = target.get(at + 1..at + 3).unwrap_or_default();
-        let is_escape = byte == b'%' && digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit);
+        let is_escape =
+            byte == b'%' && digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit);
         put(out, byte, is_plain(byte) || is_escape);
     }
 }

@@ -37,12 +37,12 @@ impl Condition {
         let found = match &self.subject {
             Subject::Header(name) => {
                 let lines = fields.as_slice().iter().filter(|field| !field.listed);
-                let mut mine = lines.filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
+                let mut mine = lines
+                    .filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
                 mine.any(|field| fits(field.value.of(bytes)))
             }
-            Subject::Query(name) => {
-                query(target).any(|(key, value)| key.is(name.as_bytes()) && fits(&value.collect::<Vec<u8>>()))
-            }
+            Subject::Query(name) => query(target)
+                .any(|(key, value)| key.is(name.as_bytes()) && fits(&value.collect::<Vec<u8>>())),
             Subject::Cookie(name) => cookie::values(fields, bytes, name.as_bytes()).any(fits),
         };
         found != self.not
@@ -51,7 +51,8 @@ impl Condition {
 
 /// The members of a query, to be decoded: name and value; the value is empty without a `=`.
 pub(crate) fn query(target: &[u8]) -> impl Iterator<Item = (Decoded<'_>, Decoded<'_>)> {
-    let query = target.iter().position(|byte| *byte == b'?').map_or(&b""[..], |at| &target[at + 1..]);
+    let query =
+        target.iter().position(|byte| *byte == b'?').map_or(&b""[..], |at| &target[at + 1..]);
     query.split(|byte| *byte == b'&').filter(|member| !member.is_empty()).map(|member| {
         let at = member.iter().position(|byte| *byte == b'=').unwrap_or(member.len());
         (Decoded(&member[..at]), Decoded(member.get(at + 1..).unwrap_or_default()))
@@ -110,7 +111,9 @@ mod tests {
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
         let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut fields = Fields::default();
-        weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
+        weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
         let value = match value {
             "*" => TargetMatch::Any,
             _ => TargetMatch::Eq(value.to_owned()),
@@ -123,7 +126,9 @@ mod tests {
 
     #[test]
     fn headers() {
-        let is = |value: &str, lines: &[&str]| meets(&Subject::Header("x-a".to_owned()), value, "/", lines);
+        let is = |value: &str, lines: &[&str]| {
+            meets(&Subject::Header("x-a".to_owned()), value, "/", lines)
+        };
         assert!(is("*", &["X-A:"]) && is("1", &["x-a: 1 "]) && is("1", &["X-A: 2", "X-A: 1"]));
         assert!(!is("*", &["X-B: 1"]) && !is("1", &["X-A: 1, 2"]) && !is("*", &[]));
         // Hop-by-hop fields between the client and weir are not for routes.
@@ -132,15 +137,29 @@ mod tests {
 
     #[test]
     fn queries() {
-        let is = |value: &str, target: &str| meets(&Subject::Query("v 1".to_owned()), value, target, &[]);
-        assert!(is("a", "/?v+1=a") && is("a", "/?%76+1=%61") && is("a", "/?v+1=b&v+1=a") && is("", "/?v+1"));
+        let is = |value: &str, target: &str| {
+            meets(&Subject::Query("v 1".to_owned()), value, target, &[])
+        };
+        assert!(
+            is("a", "/?v+1=a")
+                && is("a", "/?%76+1=%61")
+                && is("a", "/?v+1=b&v+1=a")
+                && is("", "/?v+1")
+        );
         assert!(is("a", "/?b&v%201=a") && is("a", "/?&v+1=a") && !is("a", "/??v+1=a"));
-        assert!(!is("*", "/v+1=a") && !is("*", "/?v+11=a") && !is("a", "/?v+1=a%") && is("a%", "/?v+1=a%"));
+        assert!(
+            !is("*", "/v+1=a")
+                && !is("*", "/?v+11=a")
+                && !is("a", "/?v+1=a%")
+                && is("a%", "/?v+1=a%")
+        );
     }
 
     #[test]
     fn cookies() {
-        let is = |value: &str, lines: &[&str]| meets(&Subject::Cookie("beta".to_owned()), value, "/", lines);
+        let is = |value: &str, lines: &[&str]| {
+            meets(&Subject::Cookie("beta".to_owned()), value, "/", lines)
+        };
         assert!(is("*", &["Cookie: a=1; beta=0"]) && is("1", &["Cookie: beta=0; beta=1"]));
         assert!(!is("*", &["Cookie: Beta=1; abeta=1"]) && !is("*", &[]));
     }

@@ -94,11 +94,16 @@ impl Replacement {
             match (behind.starts_with('$'), digit) {
                 (true, _) => literal.push(b'$'),
                 (false, Some(group)) if group as usize <= groups => {
-                    replacement.segments.push((std::mem::take(&mut literal).into(), group as usize));
+                    replacement
+                        .segments
+                        .push((std::mem::take(&mut literal).into(), group as usize));
                 }
                 (false, Some(group)) => return Err(format!("the expression has no group {group}")),
                 (false, None) => {
-                    return Err("behind `$` stands the number of a group, or `$` for the character".to_owned());
+                    return Err(
+                        "behind `$` stands the number of a group, or `$` for the character"
+                            .to_owned(),
+                    );
                 }
             }
             rest = &behind[1..];
@@ -251,7 +256,11 @@ mod tests {
             ("/api", "/api/%2", None),
         ] {
             let found = applied(&rules(prefix, &[]), target);
-            assert_eq!(found, expected.map(str::to_owned).ok_or(RuleFault::Path), "{prefix} {target}");
+            assert_eq!(
+                found,
+                expected.map(str::to_owned).ok_or(RuleFault::Path),
+                "{prefix} {target}"
+            );
         }
         assert_eq!(rules("/api", &[]).apply(b"*"), Ok(None));
         assert_eq!(rules("", &[]).apply(b"//x"), Ok(None));
@@ -259,8 +268,15 @@ mod tests {
 
     #[test]
     fn rewrites() {
-        let these =
-            rules("/v1", &[("^/item/([0-9]+)$", "/i/$1/$$"), ("^/old/", "/new/"), ("^/(.*)$", "/$1"), ("x", "y")]);
+        let these = rules(
+            "/v1",
+            &[
+                ("^/item/([0-9]+)$", "/i/$1/$$"),
+                ("^/old/", "/new/"),
+                ("^/(.*)$", "/$1"),
+                ("x", "y"),
+            ],
+        );
         for (target, expected) in [
             ("/v1/item/12?a", "/i/12/$?a"),
             ("/v1/%69tem/1%32", "/i/12/$"),
@@ -275,15 +291,29 @@ mod tests {
             assert_eq!(applied(&join, target), Err(RuleFault::Path), "a path begins with a slash");
         }
         let cut = rules("", &[("^/(..)(.*)$", "/$2$1")]);
-        assert_eq!(applied(&cut, "/a%C3%A4"), Err(RuleFault::Path), "an escape that is cut is none");
-        assert_eq!(applied(&rules("", &[("^/(.)/(.*)", "/$1$1/$2")]), "/~/%2E%2e/x"), Ok("/x".to_owned()));
+        assert_eq!(
+            applied(&cut, "/a%C3%A4"),
+            Err(RuleFault::Path),
+            "an escape that is cut is none"
+        );
+        assert_eq!(
+            applied(&rules("", &[("^/(.)/(.*)", "/$1$1/$2")]), "/~/%2E%2e/x"),
+            Ok("/x".to_owned())
+        );
     }
 
     #[test]
     fn replacements_that_are_none() {
-        for (text, groups) in
-            [("/$2", 1), ("/$", 1), ("/$x", 1), ("/?a", 0), ("/ ", 0), ("/\\x", 0), ("/ä", 0), ("/#", 0)]
-        {
+        for (text, groups) in [
+            ("/$2", 1),
+            ("/$", 1),
+            ("/$x", 1),
+            ("/?a", 0),
+            ("/ ", 0),
+            ("/\\x", 0),
+            ("/ä", 0),
+            ("/#", 0),
+        ] {
             assert!(Replacement::compile(text, groups).is_err(), "{text}");
         }
     }

@@ -99,12 +99,20 @@ mod tests {
 
     fn unmet(requirements: &Requirements, text: &str) -> Option<Cause> {
         let mut fields = Fields::default();
-        let head = weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields);
-        requirements.unmet(&head.expect("a request").expect("a whole one"), &fields, text.as_bytes())
+        let head =
+            weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields);
+        requirements.unmet(
+            &head.expect("a request").expect("a whole one"),
+            &fields,
+            text.as_bytes(),
+        )
     }
 
     fn of_types(types: &[&str]) -> Requirements {
-        Requirements { content_types: types.iter().map(|text| (*text).to_owned()).collect(), ..Requirements::default() }
+        Requirements {
+            content_types: types.iter().map(|text| (*text).to_owned()).collect(),
+            ..Requirements::default()
+        }
     }
 
     #[test]
@@ -141,9 +149,13 @@ mod tests {
                 assert_eq!(unmet(&Requirements::default(), &text), None);
             }
         }
-        let text = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Type: image/png\r\n\r\n";
+        let text =
+            "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Type: image/png\r\n\r\n";
         assert_eq!(unmet(&of_types(&["*/*"]), text), None);
-        assert_eq!(unmet(&of_types(&["*/*"]), &text.replace("image/png", "image")), Some(Cause::ContentType));
+        assert_eq!(
+            unmet(&of_types(&["*/*"]), &text.replace("image/png", "image")),
+            Some(Cause::ContentType)
+        );
     }
 
     #[test]
@@ -191,7 +203,10 @@ mod tests {
         }
         // The target's host counts where it has one (RFC 9112 §3.2.2); a request without a host has
         // no address.
-        assert_eq!(unmet(&named, "GET http://10.0.0.1/ HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n"), Some(Cause::HostAddress));
+        assert_eq!(
+            unmet(&named, "GET http://10.0.0.1/ HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n"),
+            Some(Cause::HostAddress)
+        );
         assert_eq!(unmet(&named, "GET / HTTP/1.0\r\n\r\n"), None);
     }
 }

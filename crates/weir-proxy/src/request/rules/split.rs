@@ -103,8 +103,9 @@ mod tests {
 
     #[test]
     fn a_key_stays_and_a_larger_share_keeps_it() {
-        let keys: Vec<u64> =
-            (0..10_000_u32).map(|n| hash_key(format!("10.0.{}.{}", n / 250, n % 250).as_bytes())).collect();
+        let keys: Vec<u64> = (0..10_000_u32)
+            .map(|n| hash_key(format!("10.0.{}.{}", n / 250, n % 250).as_bytes()))
+            .collect();
         let chosen = |share| {
             let split = Split::new(&[(share, 1)], 0, Some(Key::ClientIp));
             keys.iter().map(|key| split.choose(Some(*key)).0).collect::<Vec<_>>()

@@ -81,7 +81,9 @@ pub enum TextError {
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TextError::Template(TemplateError::TooLong) => write!(f, "a text has at most {TEMPLATE_BYTES_MAX} bytes"),
+            TextError::Template(TemplateError::TooLong) => {
+                write!(f, "a text has at most {TEMPLATE_BYTES_MAX} bytes")
+            }
             TextError::Template(TemplateError::Control) => {
                 f.write_str("a text has no line ends or other control characters")
             }
@@ -106,7 +108,8 @@ impl Text {
         if found.len() > TEXT_NAMES_MAX {
             return Err(TextError::TooManyNames);
         }
-        let segments = found.into_iter().map(|(literal, name)| Ok((literal.into(), Item::of(name)?)));
+        let segments =
+            found.into_iter().map(|(literal, name)| Ok((literal.into(), Item::of(name)?)));
         Ok(Text { segments: segments.collect::<Result<_, TextError>>()?, tail: tail.into() })
     }
 
@@ -116,7 +119,8 @@ impl Text {
             let is_one = |item: &Item| matches!(item, Item::Named(name) if names.contains(name));
             self.segments.iter().filter(|(_, item)| is_one(item)).count()
         };
-        let (of_user, of_address) = (has(&[Name::RemoteUser]), has(&[Name::RemoteAddr, Name::RealipRemoteAddr]));
+        let (of_user, of_address) =
+            (has(&[Name::RemoteUser]), has(&[Name::RemoteAddr, Name::RealipRemoteAddr]));
         let is_all = |count| count == self.segments.len();
         match has(&[Name::RequestId, Name::TraceId]) {
             _ if of_user > 0 => Some(Whose::User),
@@ -146,9 +150,13 @@ impl Text {
             item.write(out, known);
         }
         out.extend_from_slice(&self.tail);
-        out[start..].iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b' ');
+        out[start..]
+            .iter_mut()
+            .filter(|byte| byte.is_ascii_control())
+            .for_each(|byte| *byte = b' ');
         let blank = |byte: &u8| *byte == b' ';
-        let end = out[start..].iter().rposition(|byte| !blank(byte)).map_or(start, |at| start + at + 1);
+        let end =
+            out[start..].iter().rposition(|byte| !blank(byte)).map_or(start, |at| start + at + 1);
         out.truncate(end);
         let blanks = out[start..].iter().take_while(|byte| blank(byte)).count();
         out.drain(start..start + blanks);
@@ -163,10 +171,15 @@ impl Item {
     /// No such name exists, or its value is not known in time.
     pub(super) fn of(name: &str) -> Result<Item, TextError> {
         if let Some(known) = Name::of(name) {
-            return if KNOWN.contains(&known) { Ok(Item::Named(known)) } else { Err(TextError::Late(known)) };
+            return if KNOWN.contains(&known) {
+                Ok(Item::Named(known))
+            } else {
+                Err(TextError::Late(known))
+            };
         }
         let field = name.strip_prefix("http_").filter(|field| !field.is_empty());
-        let field = field.ok_or_else(|| TextError::Template(TemplateError::Unknown(name.to_owned())))?;
+        let field =
+            field.ok_or_else(|| TextError::Template(TemplateError::Unknown(name.to_owned())))?;
         Ok(Item::Field(field.to_ascii_lowercase().replace('_', "-").into_bytes().into()))
     }
 
@@ -196,11 +209,15 @@ impl Item {
             }
             Item::Named(Name::Host) => {
                 let mut buffer = [0; 255];
-                out.extend_from_slice(bare_host(head.authority.of(bytes), &mut buffer).unwrap_or_default());
+                out.extend_from_slice(
+                    bare_host(head.authority.of(bytes), &mut buffer).unwrap_or_default(),
+                );
                 return;
             }
             Item::Named(Name::RequestId) => known.identity.map(Identity::id).unwrap_or_default(),
-            Item::Named(Name::RemoteUser) => known.user.map_or(&b""[..], |user| user.name.as_bytes()),
+            Item::Named(Name::RemoteUser) => {
+                known.user.map_or(&b""[..], |user| user.name.as_bytes())
+            }
             Item::Named(Name::TraceId) => known.identity.map(Identity::trace).unwrap_or_default(),
             Item::Named(_) => known.upstream.as_bytes(),
             // With absolute-form the Host field does not count (RFC 9112 §3.2.2).
@@ -225,7 +242,8 @@ mod tests {
     fn written(text: &str, request: &str, client: &str) -> String {
         let mut fields = Fields::default();
         let bytes = request.as_bytes();
-        let head = weir_http::parse_request(bytes, &Limits::default(), &mut fields).unwrap().unwrap();
+        let head =
+            weir_http::parse_request(bytes, &Limits::default(), &mut fields).unwrap().unwrap();
         let known = Known {
             head: &head,
             fields: &fields,
@@ -245,13 +263,17 @@ mod tests {
 
     #[test]
     fn what_texts_say() {
-        let request = "GET http://B.Example:81/a?b HTTP/1.1\r\nHost: c\r\nX-A:  1\t2 \r\nx-a: 3\r\n\r\n";
+        let request =
+            "GET http://B.Example:81/a?b HTTP/1.1\r\nHost: c\r\nX-A:  1\t2 \r\nx-a: 3\r\n\r\n";
         for (text, expected) in [
             ("plain", "plain"),
             ("  $$ ${http_x_a}  ", "$ 1 2"),
             ("$http_x_none", ""),
             (" $http_x_none ", ""),
-            ("$request_method $request_uri $server_protocol", "GET http://B.Example:81/a?b HTTP/1.1"),
+            (
+                "$request_method $request_uri $server_protocol",
+                "GET http://B.Example:81/a?b HTTP/1.1",
+            ),
             ("$scheme://$host", "http://b.example"),
             ("$http_host", "B.Example:81"),
             ("[$remote_user]", "[ann]"),
@@ -270,6 +292,9 @@ mod tests {
         assert_eq!(Text::compile("$statu"), template(TemplateError::Unknown("statu".to_owned())));
         assert_eq!(Text::compile("a\nb"), template(TemplateError::Control));
         assert_eq!(Text::compile("$"), template(TemplateError::LoneDollar));
-        assert_eq!(Text::compile(&"$host".repeat(TEXT_NAMES_MAX + 1)), Err(TextError::TooManyNames));
+        assert_eq!(
+            Text::compile(&"$host".repeat(TEXT_NAMES_MAX + 1)),
+            Err(TextError::TooManyNames)
+        );
     }
 }

@@ -27,7 +27,13 @@ fn crash(suspects: &mut Suspects, now_us: &mut u64) -> Crash {
 }
 
 /// This many deaths of a key, each in a separate crash.
-fn die(suspects: &mut Suspects, now_us: &mut u64, deaths: usize, alone: bool, key: &[u8]) -> Verdict {
+fn die(
+    suspects: &mut Suspects,
+    now_us: &mut u64,
+    deaths: usize,
+    alone: bool,
+    key: &[u8],
+) -> Verdict {
     let mut verdict = Verdict::Free;
     for _ in 0..deaths {
         let crash = crash(suspects, now_us);
@@ -61,7 +67,8 @@ fn a_key_is_all_that_makes_a_request_what_it_is() {
 /// Two keys with a common beginning longer than a key keeps are two, and memory is bounded.
 #[test]
 fn what_is_long_is_accused_only_as_itself() {
-    let long = |end: &str| of(&format!("GET /{}{end} HTTP/1.1\r\nHost: c\r\n\r\n", "x".repeat(20_000)));
+    let long =
+        |end: &str| of(&format!("GET /{}{end} HTTP/1.1\r\nHost: c\r\n\r\n", "x".repeat(20_000)));
     assert_eq!(long("a").len(), UPSTREAM_BYTES + TEXT_BYTES_MAX + HASH_BYTES);
     assert_ne!(long("a"), long("b"));
     assert_eq!(long("a"), long("a"));
@@ -90,13 +97,24 @@ fn what_weir_varies_does_not_count() {
 #[test]
 fn who_is_answered_with_another_head_is_free() {
     let (mut suspects, mut now_us) = (Suspects::new(1), 0);
-    assert!(matches!(die(&mut suspects, &mut now_us, 4, true, &baked("long")), Verdict::Refused { .. }));
-    assert_eq!(suspects.verdict(now_us, &baked("short")), Verdict::Suspect, "alone, it harms nobody");
+    assert!(matches!(
+        die(&mut suspects, &mut now_us, 4, true, &baked("long")),
+        Verdict::Refused { .. }
+    ));
+    assert_eq!(
+        suspects.verdict(now_us, &baked("short")),
+        Verdict::Suspect,
+        "alone, it harms nobody"
+    );
     assert!(!suspects.on_answer(&baked("short")));
     assert_eq!(suspects.verdict(now_us, &baked("short")), Verdict::Free);
     assert_eq!(suspects.verdict(now_us, &baked("none")), Verdict::Free, "nor any other");
     assert!(matches!(suspects.verdict(now_us, &baked("long")), Verdict::Refused { .. }));
-    assert_eq!(suspects.verdict(now_us, &of("GET /w HTTP/1.1\r\nHost: a\r\n\r\n")), Verdict::Free, "another page");
+    assert_eq!(
+        suspects.verdict(now_us, &of("GET /w HTTP/1.1\r\nHost: a\r\n\r\n")),
+        Verdict::Free,
+        "another page"
+    );
 }
 
 /// A killer that ten clients send, each with a different cookie: all but the first kill once.
@@ -119,10 +137,17 @@ fn a_killer_is_refused_after_a_death_alone_and_stays_suspect() {
     let key = named(1);
     assert_eq!(die(&mut suspects, &mut now_us, 2, false, &key), Verdict::Free);
     assert_eq!(die(&mut suspects, &mut now_us, 1, true, &key), Verdict::Suspect);
-    assert_eq!(die(&mut suspects, &mut now_us, 1, true, &key), Verdict::Refused { left_us: REFUSED_US });
+    assert_eq!(
+        die(&mut suspects, &mut now_us, 1, true, &key),
+        Verdict::Refused { left_us: REFUSED_US }
+    );
     assert_eq!(suspects.verdict(now_us + REFUSED_US - 1, &key), Verdict::Refused { left_us: 1 });
     now_us += REFUSED_US;
-    assert_eq!(suspects.verdict(now_us, &key), Verdict::Suspect, "one more death is enough from now on");
+    assert_eq!(
+        suspects.verdict(now_us, &key),
+        Verdict::Suspect,
+        "one more death is enough from now on"
+    );
     assert!(matches!(die(&mut suspects, &mut now_us, 1, true, &key), Verdict::Refused { .. }));
     now_us += REFUSED_US + SUSPECT_US;
     assert_eq!(suspects.verdict(now_us, &key), Verdict::Free);
@@ -157,7 +182,10 @@ fn a_crash_is_one_death() {
         let now_us = 5_000_000 + connection * 1_000;
         let crash = suspects.on_loss(now_us, 0, true).unwrap();
         suspects.on_life(0);
-        assert_eq!(suspects.on_death(now_us, crash, 4_000_000, false, &named(1)), (Verdict::Free, false));
+        assert_eq!(
+            suspects.on_death(now_us, crash, 4_000_000, false, &named(1)),
+            (Verdict::Free, false)
+        );
     }
     assert_eq!(suspects.opinion(&named(1)), Some((1, 0)));
 }

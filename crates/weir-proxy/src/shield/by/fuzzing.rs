@@ -59,7 +59,12 @@ pub fn head(data: &[u8]) {
 }
 
 /// Checks a head with another value of a part.
-fn another(part: &Part, (first, last): (Option<Vec<u8>>, Option<Vec<u8>>), text: &[u8], is_same: bool) {
+fn another(
+    part: &Part,
+    (first, last): (Option<Vec<u8>>, Option<Vec<u8>>),
+    text: &[u8],
+    is_same: bool,
+) {
     let mut fields = Fields::default();
     let Some(head) = read(text, &mut fields) else { return };
     let now = |which| said(part, (&head, &fields, text), which);
@@ -70,14 +75,23 @@ fn another(part: &Part, (first, last): (Option<Vec<u8>>, Option<Vec<u8>>), text:
         true => (first, last),
         false => (first.or_else(|| Some(more.clone())), Some(more)),
     };
-    assert_eq!((now(Which::First), now(Which::Last)), expected, "{part:?}: {}", text.escape_ascii());
+    assert_eq!(
+        (now(Which::First), now(Which::Last)),
+        expected,
+        "{part:?}: {}",
+        text.escape_ascii()
+    );
 }
 
 fn read(data: &[u8], fields: &mut Fields) -> Option<RequestHead> {
     parse_request(data, &Limits::default(), fields).ok().flatten()
 }
 
-fn said(part: &Part, (head, fields, bytes): (&RequestHead, &Fields, &[u8]), which: Which) -> Option<Vec<u8>> {
+fn said(
+    part: &Part,
+    (head, fields, bytes): (&RequestHead, &Fields, &[u8]),
+    which: Which,
+) -> Option<Vec<u8>> {
     let client = Key::of(IpAddr::from([192, 0, 2, 1]), Prefix::default());
     let mut into = Vec::new();
     part.write(client, Message { head, fields, bytes }, which, &mut into).then_some(into)
@@ -92,7 +106,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ("/", "Cookie: a=b; id=1\r\nCookie: id=\"2\"; id\r\n"),
         ("/?user=%", "Cookie: ; =; id=;id =3\r\nX-Key:\r\n"),
     ];
-    lines.map(|(target, lines)| format!("GET {target} HTTP/1.1\r\nHost: A.test:80\r\n{lines}\r\n").into_bytes()).into()
+    lines
+        .map(|(target, lines)| {
+            format!("GET {target} HTTP/1.1\r\nHost: A.test:80\r\n{lines}\r\n").into_bytes()
+        })
+        .into()
 }
 
 #[cfg(test)]

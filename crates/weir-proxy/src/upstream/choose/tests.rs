@@ -81,7 +81,13 @@ impl World {
             let (connections, connections_min) = (case.connections, 0);
             let connections_max = connections;
             let plan = ServerPlan::new(&address.to_string(), address);
-            ServerPlan { backup: case.backup, connections, connections_min, connections_max, ..plan }
+            ServerPlan {
+                backup: case.backup,
+                connections,
+                connections_min,
+                connections_max,
+                ..plan
+            }
         };
         let servers = cases.iter().enumerate().map(server).collect();
         let upstream = UpstreamPlan { servers, balance, all_down, ..UpstreamPlan::default() };
@@ -92,7 +98,8 @@ impl World {
         let mut world = World { all, cx, cases: cases.to_vec() };
         for (n, case) in cases.iter().enumerate() {
             world.prepare(ServerIndex::new(n as u32), case);
-            let (ready, hopeful) = (u32::from(case.other == Other::Connection), case.other != Other::Nothing);
+            let (ready, hopeful) =
+                (u32::from(case.other == Other::Connection), case.other != Other::Nothing);
             hints.set_ready(ServerIndex::new(n as u32), 1, ready, hopeful);
             if case.trial_due {
                 hints.set_trial(ServerIndex::new(n as u32), NOW_US);
@@ -114,8 +121,14 @@ impl World {
             if n < up {
                 pool.transition(index, Event::Connected, cx);
                 if case.held {
-                    let alone = request(name(100 + server.number()), RequestFlags::default(), 0).ask;
-                    pool.push(index, PendingRequest { server: server.number() as u16, ..alone }, 0, cx);
+                    let alone =
+                        request(name(100 + server.number()), RequestFlags::default(), 0).ask;
+                    pool.push(
+                        index,
+                        PendingRequest { server: server.number() as u16, ..alone },
+                        0,
+                        cx,
+                    );
                 }
             }
         }
@@ -157,8 +170,13 @@ impl World {
         match chosen.way {
             Way::Here => prop_assert!(self.owned(n), "no connections of this worker"),
             Way::Worker(worker) => {
-                prop_assert!(worker == 1 && (self.cases[n].other != Other::Nothing || !self.owned(n)));
-                prop_assert!(!ask.traits.has(RequestFlags::STREAMING) || ask.id.worker == 0, "too late for its body");
+                prop_assert!(
+                    worker == 1 && (self.cases[n].other != Other::Nothing || !self.owned(n))
+                );
+                prop_assert!(
+                    !ask.traits.has(RequestFlags::STREAMING) || ask.id.worker == 0,
+                    "too late for its body"
+                );
             }
             Way::Private => prop_assert!(false, "nothing is private"),
         }
@@ -183,27 +201,45 @@ fn by_key() -> Method {
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let order = prop::sample::select(vec![Order::Enable, Order::Enable, Order::Enable, Order::Drain, Order::Disable]);
-    let reach = prop::sample::select(vec![Reach::Unknown, Reach::Proven, Reach::Doubtful, Reach::Doubtful]);
-    let other = prop::sample::select(vec![Other::Nothing, Other::Nothing, Other::Hope, Other::Connection]);
+    let order = prop::sample::select(vec![
+        Order::Enable,
+        Order::Enable,
+        Order::Enable,
+        Order::Drain,
+        Order::Disable,
+    ]);
+    let reach =
+        prop::sample::select(vec![Reach::Unknown, Reach::Proven, Reach::Doubtful, Reach::Doubtful]);
+    let other =
+        prop::sample::select(vec![Other::Nothing, Other::Nothing, Other::Hope, Other::Connection]);
     let connections = prop::sample::select(vec![1, 4]);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let parts = (order, reach, other, connections, 0..3u32, 0..5u32, flags);
-    parts.prop_map(|(order, reach, other, connections, up, failures, (suspended, backup, held, comes, trial_due))| {
-        Case {
+    parts.prop_map(
+        |(
             order,
-            suspended,
-            backup,
-            connections,
-            up: up.min(connections),
-            held,
-            comes,
             reach,
-            failures,
             other,
-            trial_due,
-        }
-    })
+            connections,
+            up,
+            failures,
+            (suspended, backup, held, comes, trial_due),
+        )| {
+            Case {
+                order,
+                suspended,
+                backup,
+                connections,
+                up: up.min(connections),
+                held,
+                comes,
+                reach,
+                failures,
+                other,
+                trial_due,
+            }
+        },
+    )
 }
 
 /// An upstream, a request of a client of this worker, the method, and what happens when all are down.
@@ -211,12 +247,14 @@ fn any_world() -> impl Strategy<Value = (Vec<Case>, PendingRequest, Method, AllD
     let method = prop::sample::select(vec![Method::Ratio, Method::Least, by_key()]);
     let all_down = prop::sample::select(vec![AllDown::TryAll, AllDown::Refuse]);
     let ask = (prop::sample::select(vec![get(), post()]), 0..2u64, any::<prop::sample::Index>());
-    (prop::collection::vec(any_case(), 1..5), ask, method, all_down).prop_map(|(cases, ask, method, all_down)| {
-        let (ask, key, server) = ask;
-        let key = if method == by_key() { key * 77 } else { 0 };
-        let server = server.index(cases.len()) as u16;
-        (cases, PendingRequest { key, server, ..ask }, method, all_down)
-    })
+    (prop::collection::vec(any_case(), 1..5), ask, method, all_down).prop_map(
+        |(cases, ask, method, all_down)| {
+            let (ask, key, server) = ask;
+            let key = if method == by_key() { key * 77 } else { 0 };
+            let server = server.index(cases.len()) as u16;
+            (cases, PendingRequest { key, server, ..ask }, method, all_down)
+        },
+    )
 }
 
 proptest! {
@@ -330,7 +368,8 @@ fn ranks_are_in_the_order_of_preference() {
 
 #[test]
 fn a_post_goes_where_nothing_is_unanswered() {
-    let mut world = World::new(&[DOWN, Case { held: true, ..CASE }, CASE], Method::Ratio, AllDown::TryAll);
+    let mut world =
+        World::new(&[DOWN, Case { held: true, ..CASE }, CASE], Method::Ratio, AllDown::TryAll);
     assert_eq!(chosen(&mut world, &post()), [2; 6]);
     assert_eq!(chosen(&mut world, &get()), [1, 2, 1, 2, 1, 2], "another connection may be made");
 }
@@ -341,7 +380,8 @@ fn a_held_server_comes_after_others_unless_a_key_decides() {
     let mut world = World::new(&[held, CASE], by_key(), AllDown::TryAll);
     assert_eq!(chosen(&mut world, &get()), [1; 6], "without the key nothing decides");
     let of_held = (1..).map(|key| PendingRequest { key, ..get() });
-    let mut of_held = of_held.filter(|ask| world.choose(ask, Purpose::New).expect("a place").server == 0);
+    let mut of_held =
+        of_held.filter(|ask| world.choose(ask, Purpose::New).expect("a place").server == 0);
     assert!(of_held.next().is_some());
 }
 
@@ -352,25 +392,36 @@ fn one_that_comes_spares_the_backup() {
     // It is unknown whether a connect that has not succeeded so far will.
     let mut world = World::new(&[comes, backup], Method::Ratio, AllDown::TryAll);
     assert_eq!(chosen(&mut world, &get()), [0; 6]);
-    let mut world = World::new(&[Case { failures: 1, ..comes }, backup], Method::Ratio, AllDown::TryAll);
+    let mut world =
+        World::new(&[Case { failures: 1, ..comes }, backup], Method::Ratio, AllDown::TryAll);
     assert_eq!(chosen(&mut world, &get()), [1; 6]);
 }
 
 #[test]
 fn a_retry_crosses_workers_before_it_takes_a_backup() {
     let elsewhere = Case { connections: 1, other: Other::Connection, ..DOWN };
-    let mut world = World::new(&[CASE, elsewhere, Case { backup: true, ..CASE }], Method::Ratio, AllDown::TryAll);
-    let again = world.choose(&PendingRequest { tries: 1, ..get() }, Purpose::Again).expect("a place");
+    let mut world = World::new(
+        &[CASE, elsewhere, Case { backup: true, ..CASE }],
+        Method::Ratio,
+        AllDown::TryAll,
+    );
+    let again =
+        world.choose(&PendingRequest { tries: 1, ..get() }, Purpose::Again).expect("a place");
     assert_eq!((again.server, again.way), (1, Way::Worker(1)));
 }
 
 #[test]
 fn a_suspended_server_is_the_last_resort() {
     let suspended = Case { suspended: true, ..CASE };
-    for (all_down, expected) in [(AllDown::TryAll, Ok(1)), (AllDown::Refuse, Err(Cause::NoHealthyServer))] {
-        let mut world = World::new(&[Case { failures: 1_000, ..DOWN }, suspended], Method::Ratio, all_down);
+    for (all_down, expected) in
+        [(AllDown::TryAll, Ok(1)), (AllDown::Refuse, Err(Cause::NoHealthyServer))]
+    {
+        let mut world =
+            World::new(&[Case { failures: 1_000, ..DOWN }, suspended], Method::Ratio, all_down);
         let new = world.choose(&get(), Purpose::New).map(|place| place.server);
-        let again = world.choose(&PendingRequest { tries: 1, ..get() }, Purpose::Again).map(|place| place.server);
+        let again = world
+            .choose(&PendingRequest { tries: 1, ..get() }, Purpose::Again)
+            .map(|place| place.server);
         assert_eq!((new, again), (expected, expected));
     }
 }

@@ -106,7 +106,8 @@ fn a_full_server_makes_nobody_uneven() {
     let mut classes = even(&[name("/a")]);
     for answers in 0..1_000 {
         let since = Mark { answers, in_flight: 500 };
-        let late = Answered { since, answers: answers + 1_500, elapsed_us: 40_000, first: true, bytes: 3 };
+        let late =
+            Answered { since, answers: answers + 1_500, elapsed_us: 40_000, first: true, bytes: 3 };
         classes.on_answer(name("/a"), &late);
     }
     assert!(classes.is_alike(name("/a")));
@@ -161,9 +162,13 @@ fn what_is_slow_by_its_query_is_uneven_at_little_traffic() {
     let mut classes = Classes::default();
     let mut shared = 0;
     for number in 0..2_000u64 {
-        let (answers, us) = if number % 2 == 0 { (1 + number % 4 / 3, 200) } else { (7 + number % 6, 25_000) };
+        let (answers, us) =
+            if number % 2 == 0 { (1 + number % 4 / 3, 200) } else { (7 + number % 6, 25_000) };
         let since = Mark { answers: 0, in_flight: 3 + (number % 3) as u32 };
-        classes.on_answer(name("/a?x"), &Answered { since, answers, elapsed_us: us, first: true, bytes: 3 });
+        classes.on_answer(
+            name("/a?x"),
+            &Answered { since, answers, elapsed_us: us, first: true, bytes: 3 },
+        );
         shared += u32::from(classes.is_alike(name("/a?x")));
     }
     assert!(shared < 40, "{shared}");
@@ -219,17 +224,21 @@ fn people_see_shapes_and_why() {
     let mut classes = Classes::default();
     let [alike, slower, fresh, passed] = ["/a", "/b", "/c", "/d"].map(name);
     for _ in 0..200 {
-        for (class, target, answered) in [(alike, "/a", quick(200)), (slower, "/b", quick(20_000))] {
+        for (class, target, answered) in [(alike, "/a", quick(200)), (slower, "/b", quick(20_000))]
+        {
             if classes.on_answer(class, &answered) {
                 classes.on_new(class, format!("GET {target} HTTP/1.1\r\n\r\n").as_bytes());
             }
         }
     }
-    for (class, head, answered) in [(fresh, "GET /c HTTP/1.1", quick(200)), (passed, "HEAD /d x", slow(90, 60_000))] {
+    for (class, head, answered) in
+        [(fresh, "GET /c HTTP/1.1", quick(200)), (passed, "HEAD /d x", slow(90, 60_000))]
+    {
         assert!(classes.on_answer(class, &answered));
         classes.on_new(class, head.as_bytes());
     }
-    let mut known: Vec<_> = classes.report().into_iter().map(|class| (class.shape, class.sharing)).collect();
+    let mut known: Vec<_> =
+        classes.report().into_iter().map(|class| (class.shape, class.sharing)).collect();
     known.sort_by(|one, other| one.0.cmp(&other.0));
     let expected = [
         ("GET /a", Sharing::Alike),

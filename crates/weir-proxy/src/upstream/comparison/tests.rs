@@ -59,9 +59,11 @@ fn a_slow_trickle_is_probed_each_second() {
 fn what_is_worse_is_probed_less() {
     let (mut all, mut now_us) = (Comparison::new(0), 0);
     run(&mut all, &mut now_us, 2_000, 1_000, tied);
-    let [kept, _] = run(&mut all, &mut now_us, 1_000, SECOND_US / 10, |kind, _| [25_000, 500][kind as usize]);
+    let [kept, _] =
+        run(&mut all, &mut now_us, 1_000, SECOND_US / 10, |kind, _| [25_000, 500][kind as usize]);
     assert!(all.is_in_force() && (18..=21).contains(&kept), "{kept} in 100 s");
-    let [kept, _] = run(&mut all, &mut now_us, 100, SECOND_US, |kind, _| [25_000, 500][kind as usize]);
+    let [kept, _] =
+        run(&mut all, &mut now_us, 100, SECOND_US, |kind, _| [25_000, 500][kind as usize]);
     assert!(all.is_in_force() && (9..=10).contains(&kept), "{kept} of 100");
 }
 
@@ -81,9 +83,13 @@ fn there_and_back() {
 /// 3 times as long is not worse, 0.9 ms longer neither.
 #[test]
 fn a_little_worse_is_no_reason() {
-    for (kept_us, fresh_us, worse) in [(30_000, 10_000, false), (1_000, 100, false), (60_000, 10_000, true)] {
+    for (kept_us, fresh_us, worse) in
+        [(30_000, 10_000, false), (1_000, 100, false), (60_000, 10_000, true)]
+    {
         let (mut all, mut now_us) = (Comparison::new(0), 0);
-        run(&mut all, &mut now_us, 10_000, 1_000, |kind, _| if kind == Kind::Kept { kept_us } else { fresh_us });
+        run(&mut all, &mut now_us, 10_000, 1_000, |kind, _| {
+            if kind == Kind::Kept { kept_us } else { fresh_us }
+        });
         assert_eq!(all.is_in_force(), worse, "{kept_us} {fresh_us}");
     }
 }
@@ -124,7 +130,11 @@ fn others_are_no_probes() {
     let (mut all, mut now_us) = (Comparison::new(0), 0);
     run(&mut all, &mut now_us, 2_000, 1_000, tied);
     let last_us = now_us + HALF_US_MAX - SECOND_US;
-    assert!((now_us..=last_us).step_by(SECOND_US as usize).all(|at_us| all.next(at_us, false) == Kind::Fresh));
+    assert!(
+        (now_us..=last_us)
+            .step_by(SECOND_US as usize)
+            .all(|at_us| all.next(at_us, false) == Kind::Fresh)
+    );
     // Nothing was measured for this long: nothing is known.
     assert_eq!((all.next(last_us + 2 * SECOND_US, false), all.is_in_force()), (Kind::Kept, false));
 }

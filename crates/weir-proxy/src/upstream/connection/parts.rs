@@ -171,7 +171,15 @@ impl Default for Wait {
     fn default() -> Wait {
         let mark = Mark::default();
         let silence = Silence::Short;
-        Wait { late: false, due_us: u64::MAX, silence, nudged: false, left_us: u64::MAX, rehearses: false, mark }
+        Wait {
+            late: false,
+            due_us: u64::MAX,
+            silence,
+            nudged: false,
+            left_us: u64::MAX,
+            rehearses: false,
+            mark,
+        }
     }
 }
 
@@ -323,7 +331,15 @@ impl Contact {
     /// Returns what its replacement keeps of it, when the connection is gone.
     pub(crate) fn of_next(&self, now_us: u64) -> Contact {
         let Contact { backoff, closes, closed_why, .. } = *self;
-        Contact { backoff, closes, closed_why, due_us: u64::MAX, since_us: now_us, scouting: false, connected_us: 0 }
+        Contact {
+            backoff,
+            closes,
+            closed_why,
+            due_us: u64::MAX,
+            since_us: now_us,
+            scouting: false,
+            connected_us: 0,
+        }
     }
 }
 

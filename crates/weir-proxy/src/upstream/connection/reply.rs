@@ -144,7 +144,9 @@ impl Reply {
             weir_http::ReplyDoubt::UnknownCoding => Doubt::UnknownCoding,
             weir_http::ReplyDoubt::NotAnAnswer if self.bodyless => Doubt::ForbiddenBody,
             // A status line with a bad field begins where the next response is to begin.
-            weir_http::ReplyDoubt::NotAnAnswer if measured && !error.has_status_line() => Doubt::Misframing,
+            weir_http::ReplyDoubt::NotAnAnswer if measured && !error.has_status_line() => {
+                Doubt::Misframing
+            }
             weir_http::ReplyDoubt::NotAnAnswer => Doubt::Garbage,
         }
     }

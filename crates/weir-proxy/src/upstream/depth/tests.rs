@@ -52,7 +52,16 @@ impl Simulation {
     fn new(depth: Depth, connections: usize, clients: usize) -> Simulation {
         let connections = (0..connections).map(|_| Connection::default()).collect();
         let (next, processor_us, served) = (0, 0, 0);
-        Simulation { depth, connections, waiting: clients, now_us: 0, next, processor_us, served, limits: Vec::new() }
+        Simulation {
+            depth,
+            connections,
+            waiting: clients,
+            now_us: 0,
+            next,
+            processor_us,
+            served,
+            limits: Vec::new(),
+        }
     }
 
     fn run(&mut self, server: Server, turns: usize) -> &[u32] {
@@ -62,7 +71,9 @@ impl Simulation {
             self.now_us += TURN_US;
             match server {
                 Server::Processor { us } => self.serve_in_turns(us),
-                Server::Shared { us, on_us, of_us } if self.now_us % of_us < on_us => self.serve_in_turns(us),
+                Server::Shared { us, on_us, of_us } if self.now_us % of_us < on_us => {
+                    self.serve_in_turns(us)
+                }
                 Server::Shared { .. } => {}
                 Server::Sleeper { us, every, long_us } => self.serve_sleeping(us, every, long_us),
             }
@@ -166,7 +177,13 @@ fn fixed_depths() {
         let mut depth = Depth::new(mode, queue_size);
         assert_eq!(depth.limit(), limit, "{mode:?}");
         if mode != PipelineMode::Adaptive || queue_size == 1 {
-            let answers = |at| Answers { now_us: at * 1000, elapsed_us: at, count: 1, depth: 1, first: at % 3 == 0 };
+            let answers = |at| Answers {
+                now_us: at * 1000,
+                elapsed_us: at,
+                count: 1,
+                depth: 1,
+                first: at % 3 == 0,
+            };
             (0..10_000).for_each(|at| depth.on_answers(&answers(at)));
             assert_eq!(depth.limit(), limit, "{mode:?}");
         }
@@ -175,9 +192,15 @@ fn fixed_depths() {
 
 #[test]
 fn a_saturated_fast_server_is_pipelined_deeply() {
-    for (clients, connections, us) in
-        [(64, 128, 12), (64, 32, 12), (256, 32, 12), (4000, 128, 12), (64, 1, 12), (64, 128, 30), (100, 128, 40)]
-    {
+    for (clients, connections, us) in [
+        (64, 128, 12),
+        (64, 32, 12),
+        (256, 32, 12),
+        (4000, 128, 12),
+        (64, 1, 12),
+        (64, 128, 30),
+        (100, 128, 40),
+    ] {
         let mut simulation = Simulation::new(adaptive(), connections, clients);
         simulation.run(Server::Processor { us }, 20_000);
         let (low, high) = usual(simulation.run(Server::Processor { us }, 20_000));
@@ -199,8 +222,14 @@ fn a_busy_machine_is_no_reason_for_less_depth() {
 
 #[test]
 fn a_slow_server_gets_one_request_a_connection() {
-    let cases =
-        [(8, 32, 10_000), (100, 128, 10_000), (20, 128, 2_000), (3, 8, 100_000), (10, 4, 2_000), (10, 4, 10_000)];
+    let cases = [
+        (8, 32, 10_000),
+        (100, 128, 10_000),
+        (20, 128, 2_000),
+        (3, 8, 100_000),
+        (10, 4, 2_000),
+        (10, 4, 10_000),
+    ];
     for (clients, connections, us) in cases {
         let mut simulation = Simulation::new(adaptive(), connections, clients);
         simulation.run(sleeper(us), 20_000 * us as usize / 10_000 + 20_000);

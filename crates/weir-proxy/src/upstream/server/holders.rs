@@ -34,7 +34,8 @@ impl Holders {
     pub(super) fn hold(&mut self, position: usize, client: ClientName, scarce: bool) {
         let before = self.at.insert(position, client);
         debug_assert!(before.is_none(), "a connection is held for one client");
-        let holder = self.by_client.entry(client).or_insert(Holder { count: 0, allowed: ASIDE_CLIENT_MAX });
+        let holder =
+            self.by_client.entry(client).or_insert(Holder { count: 0, allowed: ASIDE_CLIENT_MAX });
         holder.count += 1;
         if scarce {
             holder.allowed = ASIDE_SCARCE_MAX;

@@ -51,7 +51,8 @@ impl Limits {
         let bounds = Bounds { floor: plan.connections, most: plan.connections_max };
         let whole = Whole { bounds, owners, first };
         let mine = |total: u32| whole.part_of(total);
-        let (min, shared, all) = (mine(plan.connections_min), mine(plan.connections), mine(plan.connections_max));
+        let (min, shared, all) =
+            (mine(plan.connections_min), mine(plan.connections), mine(plan.connections_max));
         Limits { min, shared, all, whole }
     }
 

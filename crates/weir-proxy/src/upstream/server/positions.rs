@@ -47,11 +47,28 @@ pub(crate) struct Positions {
 impl Positions {
     /// The number of connections is `count` now.
     pub(super) fn grow(&mut self, count: usize) {
-        let taking = [&mut self.open, &mut self.idle, &mut self.resting, &mut self.unseen, &mut self.sharing];
-        let others = [&mut self.held, &mut self.apart, &mut self.paused, &mut self.pending, &mut self.stalled];
+        let taking = [
+            &mut self.open,
+            &mut self.idle,
+            &mut self.resting,
+            &mut self.unseen,
+            &mut self.sharing,
+        ];
+        let others = [
+            &mut self.held,
+            &mut self.apart,
+            &mut self.paused,
+            &mut self.pending,
+            &mut self.stalled,
+        ];
         let coming = [&mut self.coming, &mut self.delayed];
         let placed = [&mut self.near, &mut self.far];
-        taking.into_iter().chain(others).chain(coming).chain(placed).for_each(|bits| bits.grow(count));
+        taking
+            .into_iter()
+            .chain(others)
+            .chain(coming)
+            .chain(placed)
+            .for_each(|bits| bits.grow(count));
     }
 
     /// Connections that are on their way, or to be made after a while.
@@ -131,7 +148,10 @@ impl Positions {
 
     /// Fills near connections first, far ones last.
     fn preferred(&self, among: &Bits) -> Option<usize> {
-        among.first_in(&self.near).or_else(|| among.first_outside(&self.far)).or_else(|| among.first())
+        among
+            .first_in(&self.near)
+            .or_else(|| among.first_outside(&self.far))
+            .or_else(|| among.first())
     }
 
     /// Connections whose packets another core receives.

@@ -50,7 +50,8 @@ fn a_server_with_one_connection_earns_on_it() {
 
 #[test]
 fn the_kinds_of_doubt_that_demote() {
-    let demoting: Vec<_> = Doubt::ALL.iter().filter(|doubt| doubt.demotes()).map(|doubt| doubt.word()).collect();
+    let demoting: Vec<_> =
+        Doubt::ALL.iter().filter(|doubt| doubt.demotes()).map(|doubt| doubt.word()).collect();
     let expected = [
         "garbage",
         "answer-to-nothing",
@@ -86,9 +87,15 @@ fn a_server_is_rehearsed_before_it_is_pipelined() {
         trust
     };
     let mut trust = due();
-    assert_eq!((trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)), (true, false, TrustState::Clean));
+    assert_eq!(
+        (trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)),
+        (true, false, TrustState::Clean)
+    );
     trust.on_rehearsed(0);
-    assert_eq!((trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)), (false, true, TrustState::Trusted));
+    assert_eq!(
+        (trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)),
+        (false, true, TrustState::Trusted)
+    );
     // Another program may be behind its address, and after a doubt everything must be shown again.
     trust.rehearse_again();
     assert_eq!(trust.state(0), TrustState::Clean);
@@ -109,7 +116,10 @@ fn who_fails_twice_is_not_rehearsed_again() {
     earn(&mut trust, 0, 64);
     assert!(trust.on_doubt(0, Doubt::FailsRehearsal));
     assert!((0..8).all(|_| !trust.on_doubt(1, Doubt::FailsRehearsal)));
-    assert_eq!((trust.penalty_for(2), trust.wants_rehearsal()), (Some(Doubt::FailsRehearsal), false));
+    assert_eq!(
+        (trust.penalty_for(2), trust.wants_rehearsal()),
+        (Some(Doubt::FailsRehearsal), false)
+    );
     earn(&mut trust, 2 * MINUTE_US, 64);
     assert!(trust.wants_rehearsal(), "it has another chance");
     assert!(trust.on_doubt(2 * MINUTE_US, Doubt::FailsRehearsal));
@@ -137,7 +147,9 @@ fn a_server_that_dies_of_company_is_not_pipelined_again() {
             trust.on_rehearsed(now_us);
             now_us += lives_us;
             // As one crash is reported by several workers, in any order.
-            for doubt in [Doubt::ResetWithin, Doubt::DiesShared, Doubt::ResetWithin, Doubt::DiesShared] {
+            for doubt in
+                [Doubt::ResetWithin, Doubt::DiesShared, Doubt::ResetWithin, Doubt::DiesShared]
+            {
                 trust.on_doubt(now_us, doubt);
             }
             if also_alone {
@@ -194,7 +206,11 @@ fn all_pairs_of_state_and_event() {
             |trust| trust.on_doubt(1, Doubt::NotPersistent),
             [("earning", false), ("trusted", false), ("penalty", false), ("surplus", false)],
         ),
-        ("surplus", Trust::on_surplus, [("surplus", true), ("surplus", true), ("surplus", true), ("surplus", false)]),
+        (
+            "surplus",
+            Trust::on_surplus,
+            [("surplus", true), ("surplus", true), ("surplus", true), ("surplus", false)],
+        ),
         (
             "clear",
             |trust| {
@@ -248,8 +264,10 @@ fn penalties_double_to_an_hour_and_are_forgiven() {
 #[test]
 fn a_surplus_knows_what_it_is_for() {
     type Act = fn(&mut Trust) -> bool;
-    let acts: [(Act, Option<Doubt>); 2] =
-        [(|trust| trust.on_doubt(1, Doubt::Misframing), Some(Doubt::Misframing)), (Trust::on_surplus, None)];
+    let acts: [(Act, Option<Doubt>); 2] = [
+        (|trust| trust.on_doubt(1, Doubt::Misframing), Some(Doubt::Misframing)),
+        (Trust::on_surplus, None),
+    ];
     for (act, reason) in acts {
         let mut trust = trusted(0);
         assert!(trust.on_doubt(0, Doubt::Garbage));

@@ -31,10 +31,13 @@ impl World {
         let port = 10_000 + number as u16;
         let peer = SocketAddr::new(self.peer, port);
         let (listener, serves) = (self.listener, self.serves);
-        let [destination, own] = [false, true].map(|is_own| self.destination.filter(|_| self.is_own == is_own));
-        let entrance = Entrance { listener, serves, protocols, destination, own, is_leaving: false };
+        let [destination, own] =
+            [false, true].map(|is_own| self.destination.filter(|_| self.is_own == is_own));
+        let entrance =
+            Entrance { listener, serves, protocols, destination, own, is_leaving: false };
         let engine = &mut self.nodes[node].engine;
-        let token = engine.accepted(CLIENT_SOCKETS + number as u64, peer, entrance).expect("accepted");
+        let token =
+            engine.accepted(CLIENT_SOCKETS + number as u64, peer, entrance).expect("accepted");
         self.clients.push(Client {
             node,
             port,
@@ -86,11 +89,17 @@ impl World {
         for (socket, moved) in parted {
             let number = (socket - CLIENT_SOCKETS) as usize;
             let client = &mut self.clients[number];
-            assert_eq!((client.node, client.receiving, client.deferred), (from, true, false), "an idle client");
+            assert_eq!(
+                (client.node, client.receiving, client.deferred),
+                (from, true, false),
+                "an idle client"
+            );
             assert!(client.sending.is_none() && !client.closed, "an idle client");
             match arrive(engine, socket, moved, false) {
                 Ok(token) => (client.node, client.token) = (to, token),
-                Err(unwanted) => (client.closed, client.was_reset) = (true, unwanted == Unwanted::Reset),
+                Err(unwanted) => {
+                    (client.closed, client.was_reset) = (true, unwanted == Unwanted::Reset)
+                }
             }
             numbers.push(number);
         }
@@ -137,7 +146,10 @@ impl World {
     /// A POST whose complete body is in the same segment.
     pub fn post(&mut self, client: usize, nonce: &str, body: &[u8]) {
         self.expect(client, "POST", false, false);
-        let head = format!("POST /p?n={nonce} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST /p?n={nonce} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         self.send(client, &[head.as_bytes(), body].concat());
     }
 

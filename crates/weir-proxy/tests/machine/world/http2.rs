@@ -75,7 +75,8 @@ impl World {
         ends: bool,
     ) {
         self.frames(client).judge.ask(stream, method);
-        let pseudo = [(":method", method), (":scheme", "http"), (":path", target), (":authority", "a")];
+        let pseudo =
+            [(":method", method), (":scheme", "http"), (":path", target), (":authority", "a")];
         let block = header_block(&[&pseudo, fields].concat());
         let end = if ends { END_STREAM } else { 0 };
         self.send(client, &frame(kind::HEADERS, END_HEADERS | end, stream, &block));
@@ -111,7 +112,10 @@ impl World {
     /// Streams that weir has reset with this code.
     pub fn streams_reset(&self, client: usize, code: u32) -> Vec<u32> {
         let seen = &self.clients[client].frames.as_ref().expect("a client of HTTP/2").seen;
-        seen.iter().filter(|seen| matches!(seen, Seen::Reset(_, by) if *by == code)).map(stream_of).collect()
+        seen.iter()
+            .filter(|seen| matches!(seen, Seen::Reset(_, by) if *by == code))
+            .map(stream_of)
+            .collect()
     }
 
     /// Streams that are answered completely.
@@ -127,7 +131,9 @@ impl World {
         frames.judge.feed(bytes).unwrap_or_else(|fault| panic!("client {client}: {fault:?}"));
         while let Some(seen) = frames.judge.poll() {
             match seen {
-                Seen::Settings(_) => machine.pending.push_back(Incoming::Bytes(frame(kind::SETTINGS, ACK, 0, &[]))),
+                Seen::Settings(_) => {
+                    machine.pending.push_back(Incoming::Bytes(frame(kind::SETTINGS, ACK, 0, &[])))
+                }
                 Seen::Reply(..) | Seen::Reset(..) | Seen::Goaway(..) => frames.seen.push(seen),
                 Seen::Ping(_) | Seen::Data(..) | Seen::Credit(..) => {}
             }

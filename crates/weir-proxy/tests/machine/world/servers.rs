@@ -36,7 +36,10 @@ impl World {
 
     /// Returns the servers that a request with this nonce reached completely, in order.
     pub fn seen_by(&self, nonce: &str) -> Vec<usize> {
-        let arrived = self.arrivals.iter().filter(|(conn, at)| self.conns[*conn].requests[*at].nonce() == nonce);
+        let arrived = self
+            .arrivals
+            .iter()
+            .filter(|(conn, at)| self.conns[*conn].requests[*at].nonce() == nonce);
         arrived.map(|(conn, _)| self.conns[*conn].server).collect()
     }
 
@@ -89,7 +92,8 @@ impl World {
                 return false;
             }
         }
-        if *next == Do::Silence || matches!(next, Do::AwaitArrival(count) if conn.arrivals < *count) {
+        if *next == Do::Silence || matches!(next, Do::AwaitArrival(count) if conn.arrivals < *count)
+        {
             return false;
         }
         let Some(next) = conn.script.pop_front() else { return false };
@@ -161,8 +165,14 @@ impl World {
             && !conn.head_answered
         {
             let behind = !conn.script.is_empty();
-            let seen =
-                Seen { conn: number, request, complete: false, behind, now_us: self.now_us, arrival: conn.arrivals };
+            let seen = Seen {
+                conn: number,
+                request,
+                complete: false,
+                behind,
+                now_us: self.now_us,
+                arrival: conn.arrivals,
+            };
             if let Some(script) = serve(&seen) {
                 conn.head_answered = true;
                 conn.script.extend(script);
@@ -204,14 +214,17 @@ impl World {
     ) {
         let engine = &mut self.nodes[node].engine;
         match &mut self.descriptors {
-            Some(0) if Token::is_flow(token) => return on_flow(engine, token, FlowEvent::Unstarted),
+            Some(0) if Token::is_flow(token) => {
+                return on_flow(engine, token, FlowEvent::Unstarted);
+            }
             Some(0) => return engine.upstream_connected(token, false),
             descriptors => descriptors.iter_mut().for_each(|left| *left -= 1),
         }
         self.connects.push(address);
         let from = way.as_ref().and_then(|way| way.from);
         self.ways.push(way);
-        let is_taken = |late| self.taken.is_some_and(|(taken, when)| from == Some(taken) && when == late);
+        let is_taken =
+            |late| self.taken.is_some_and(|(taken, when)| from == Some(taken) && when == late);
         let is_taken_late = is_taken(true);
         if is_taken(false) {
             return on_port_taken(engine, token);

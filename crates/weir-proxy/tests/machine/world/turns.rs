@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_proxy::base::token::Token;
 use weir_proxy::cross::standing::Order;
-use weir_proxy::engine::{Action, FlowEvent, Input, Sight, Taken, client_looked, client_seen, measured, on_flow};
+use weir_proxy::engine::{
+    Action, FlowEvent, Input, Sight, Taken, client_looked, client_seen, measured, on_flow,
+};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::arms::PathFigures;
 use weir_proxy::plan::{Location, Plan};
@@ -139,11 +141,15 @@ impl World {
         let clients = self.clients.iter().enumerate();
         let clients = clients
             .filter(|(_, client)| client.node == node && !client.closed && !client.gone)
-            .filter(|(_, client)| (client.receiving || client.taken_at_once > 0) && !client.pending.is_empty())
+            .filter(|(_, client)| {
+                (client.receiving || client.taken_at_once > 0) && !client.pending.is_empty()
+            })
             .map(|(number, _)| (true, number));
         let conns = self.conns.iter().enumerate();
         let conns = conns
-            .filter(|(_, conn)| conn.node == node && conn.is_open() && conn.receiving && !conn.incoming.is_empty())
+            .filter(|(_, conn)| {
+                conn.node == node && conn.is_open() && conn.receiving && !conn.incoming.is_empty()
+            })
             .map(|(number, _)| (false, number));
         let mut all: Vec<(bool, usize)> = clients.chain(conns).collect();
         if self.shuffled && all.len() > 1 {
@@ -165,7 +171,10 @@ impl World {
         for (is_client, number) in inputs {
             if *is_client { self.feed_client(*number) } else { self.feed_conn(*number) }
         }
-        inputs.iter().filter(|(is_client, _)| *is_client).for_each(|(_, number)| self.feed_at_once(*number));
+        inputs
+            .iter()
+            .filter(|(is_client, _)| *is_client)
+            .for_each(|(_, number)| self.feed_at_once(*number));
         if !self.nodes[node].mail_stopped {
             while let Some((from, post)) = self.nodes[node].inbox.pop_front() {
                 self.nodes[node].engine.deliver(from, post);
@@ -221,7 +230,9 @@ impl World {
         if Token::is_flow(client.token) {
             let Some(next) = client.pending.pop_front() else { return };
             return match next {
-                Incoming::Bytes(bytes) => on_flow(engine, client.token, FlowEvent::Received(&bytes)),
+                Incoming::Bytes(bytes) => {
+                    on_flow(engine, client.token, FlowEvent::Received(&bytes))
+                }
                 Incoming::Fin => on_flow(engine, client.token, FlowEvent::Ended),
                 Incoming::Rst => on_flow(engine, client.token, FlowEvent::Failed),
             };
@@ -259,7 +270,9 @@ impl World {
             Some(Incoming::Bytes(bytes)) if self.shared => {
                 engine.upstream_received(conn.token, &Input::shared(&Bytes::from(bytes)));
             }
-            Some(Incoming::Bytes(bytes)) => engine.upstream_received(conn.token, &Input::borrowed(&bytes)),
+            Some(Incoming::Bytes(bytes)) => {
+                engine.upstream_received(conn.token, &Input::borrowed(&bytes))
+            }
             Some(Incoming::Fin) => engine.upstream_ended(conn.token),
             Some(Incoming::Rst) => engine.upstream_failed(conn.token),
             None => {}
@@ -299,7 +312,10 @@ impl World {
             Action::SendClient { socket, out } => {
                 let number = (socket - CLIENT_SOCKETS) as usize;
                 let client = &mut self.clients[number];
-                assert!(!client.closed && client.end.is_none(), "client {number}: a send behind the end");
+                assert!(
+                    !client.closed && client.end.is_none(),
+                    "client {number}: a send behind the end"
+                );
                 assert!(client.sending.is_none() && !out.is_empty());
                 if client.stalled {
                     client.sending = Some(out);
@@ -316,7 +332,8 @@ impl World {
             }
             Action::SeeClient { token, socket } => {
                 let client = &self.clients[(socket - CLIENT_SOCKETS) as usize];
-                let [ended, broken] = [Incoming::Fin, Incoming::Rst].map(|end| client.pending.back() == Some(&end));
+                let [ended, broken] =
+                    [Incoming::Fin, Incoming::Rst].map(|end| client.pending.back() == Some(&end));
                 let taken = Taken { acked: client.acked, is_taking: client.is_taking };
                 let sight = Sight { ended, broken, taken };
                 client_seen(&mut self.nodes[node].engine, token, sight);
@@ -326,10 +343,15 @@ impl World {
                 let taken = Taken { acked: client.acked, is_taking: client.is_taking };
                 client_looked(&mut self.nodes[node].engine, token, taken, over);
             }
-            Action::DeferClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].deferred = on,
+            Action::DeferClient { socket, on } => {
+                self.clients[(socket - CLIENT_SOCKETS) as usize].deferred = on
+            }
             Action::ShutdownClient { socket } => {
                 let number = (socket - CLIENT_SOCKETS) as usize;
-                assert!(self.clients[number].sending.is_none(), "client {number}: its end overtakes a send");
+                assert!(
+                    self.clients[number].sending.is_none(),
+                    "client {number}: its end overtakes a send"
+                );
                 self.client_end(number);
             }
             Action::CloseClient { socket, reset } => {
@@ -339,19 +361,28 @@ impl World {
                 self.clients[number].was_reset = reset;
                 self.client_end(number);
             }
-            Action::Connect { token, address: Location::Network(address), announcement, way, .. } => {
+            Action::Connect {
+                token,
+                address: Location::Network(address),
+                announcement,
+                way,
+                ..
+            } => {
                 self.connect(node, token, address, announcement, way.map(|way| *way));
             }
             Action::Connect { .. } => panic!("the world has no unix sockets"),
             Action::SendUpstream { socket, out } => self.send_conn(socket as usize, &out),
-            Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
+            Action::Relay { client, server } => {
+                self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize))
+            }
             Action::Measure { socket, arm } => {
                 let is_open = match socket.checked_sub(CLIENT_SOCKETS) {
                     Some(client) => !self.clients[client as usize].closed,
                     None => !self.conns[socket as usize].closed,
                 };
                 assert!(is_open, "what is closed can't be measured");
-                let figures = PathFigures { sent: 100, sent_again: 1, rtt_us: 2, min_rtt_us: 1, rate: 1000 };
+                let figures =
+                    PathFigures { sent: 100, sent_again: 1, rtt_us: 2, min_rtt_us: 1, rate: 1000 };
                 measured(&mut self.nodes[node].engine, &arm, figures);
             }
             Action::CompareCores { client, server } => {
@@ -363,7 +394,12 @@ impl World {
             }
             Action::LookRelay { token, .. } => {
                 self.looks += 1;
-                self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1, self.half_closed);
+                self.nodes[node].engine.relay_looked(
+                    token,
+                    self.moved.0,
+                    self.moved.1,
+                    self.half_closed,
+                );
             }
             Action::LocateUpstream { token, socket } => {
                 let near = self.near.map(|near| near(socket as usize));

@@ -47,7 +47,9 @@ impl Resource {
     pub fn lines(&self, key: usize, version: usize) -> String {
         let Resource { max_age_s, renewed_s, on_error_s, .. } = self;
         let mut control = format!("max-age={max_age_s}");
-        let mut add = |is_said, text: String| control += &if is_said { format!(", {text}") } else { String::new() };
+        let mut add = |is_said, text: String| {
+            control += &if is_said { format!(", {text}") } else { String::new() }
+        };
         add(*renewed_s > 0, format!("stale-while-revalidate={renewed_s}"));
         add(*on_error_s > 0, format!("stale-if-error={on_error_s}"));
         add(self.no_cache, "no-cache".to_owned());
@@ -112,7 +114,10 @@ impl Question {
     pub fn bytes(&self) -> Vec<u8> {
         let Question { nonce, method, key, lines, .. } = self;
         let way = self.way.map(|way| format!("X-Way: {way}\r\n")).unwrap_or_default();
-        let range = self.range.map(|(first, last)| format!("Range: bytes={first}-{last}\r\n")).unwrap_or_default();
+        let range = self
+            .range
+            .map(|(first, last)| format!("Range: bytes={first}-{last}\r\n"))
+            .unwrap_or_default();
         format!("{method} /k{key} HTTP/1.1\r\nHost: weir.test\r\nX-Nonce: {nonce}\r\n{way}{range}{lines}\r\n")
             .into_bytes()
     }
@@ -207,7 +212,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn new(resources: Vec<Resource>, store: &Arc<Store>, bytes_max: u64, under_way_us: u64) -> Shared {
+    pub fn new(
+        resources: Vec<Resource>,
+        store: &Arc<Store>,
+        bytes_max: u64,
+        under_way_us: u64,
+    ) -> Shared {
         Rc::new(RefCell::new(Memory {
             resources,
             versions: Vec::new(),
@@ -253,7 +263,10 @@ impl Memory {
     pub fn look_at_bytes(&mut self, clients: usize) {
         let live = self.store.report().live_bytes;
         if live > self.bytes_max + clients as u64 * OWN_BYTES_MAX {
-            self.violation(format!("invariant 5: {live} bytes live, {} are allowed", self.bytes_max));
+            self.violation(format!(
+                "invariant 5: {live} bytes live, {} are allowed",
+                self.bytes_max
+            ));
         }
     }
 
@@ -271,7 +284,13 @@ impl Memory {
         }
     }
 
-    fn judge(&mut self, asked: &Question, asked_us: u64, reply: &Reply, now_us: u64) -> Result<(), String> {
+    fn judge(
+        &mut self,
+        asked: &Question,
+        asked_us: u64,
+        reply: &Reply,
+        now_us: u64,
+    ) -> Result<(), String> {
         let by = reply.fields.first("x-nonce").map(str::to_owned);
         let Some(by) = by else {
             self.counts.failed += 1;
@@ -290,7 +309,12 @@ impl Memory {
         if asked.method == "DELETE" {
             self.counts.own += 1;
             if let (200, Some(of_us)) = (reply.status, self.changes_us.get(&asked.nonce)) {
-                self.purges.push(Purge { at_us: now_us, of_us: *of_us, whose: Whose::Key(asked.key), is_soft: false });
+                self.purges.push(Purge {
+                    at_us: now_us,
+                    of_us: *of_us,
+                    whose: Whose::Key(asked.key),
+                    is_soft: false,
+                });
             }
             return if is_own || self.collects_astray {
                 Ok(())
@@ -303,8 +327,12 @@ impl Memory {
             self.counts.own += 1;
             return Ok(());
         }
-        let Some(number) = version_of(reply) else { return Err(format!("no version: {:?}", reply.fields)) };
-        let Some(version) = self.versions.get(number) else { return Err(format!("no such version: {number}")) };
+        let Some(number) = version_of(reply) else {
+            return Err(format!("no version: {:?}", reply.fields));
+        };
+        let Some(version) = self.versions.get(number) else {
+            return Err(format!("no such version: {number}"));
+        };
         if let Err(text) = judge_body(asked, number, version, reply, is_own) {
             if self.collects_astray {
                 let fetched_us = version.asked_us[0];
@@ -327,7 +355,9 @@ impl Memory {
         let Memory { purges, versions, resources, counts, .. } = self;
         let version = &versions[number];
         let resource = &resources[version.key];
-        for purge in purges.iter().filter(|purge| purge.at_us <= asked_us && purge.whose.has(version.key)) {
+        for purge in
+            purges.iter().filter(|purge| purge.at_us <= asked_us && purge.whose.has(version.key))
+        {
             let is_newer = match purge.is_soft {
                 // A server that confirms a response makes it fresh again.
                 true => version.asked_us.iter().any(|at_us| *at_us >= purge.of_us),
@@ -335,7 +365,10 @@ impl Memory {
             };
             let may_be_stale = purge.is_soft && resource.renewed_s + resource.on_error_s > 0;
             if !is_newer && !may_be_stale {
-                return Err(format!("invariant 4: version {number} of {:?}, after {purge:?}", version.asked_us));
+                return Err(format!(
+                    "invariant 4: version {number} of {:?}, after {purge:?}",
+                    version.asked_us
+                ));
             }
             counts.purged += u64::from(is_newer);
         }
@@ -372,7 +405,9 @@ impl Memory {
 /// The number of the version that a reply carries or confirms.
 fn version_of(reply: &Reply) -> Option<usize> {
     let by_field = reply.fields.first("x-version").and_then(|text| text.parse().ok());
-    by_field.or_else(|| reply.fields.first("etag")?.strip_prefix("\"v")?.strip_suffix('"')?.parse().ok())
+    by_field.or_else(|| {
+        reply.fields.first("etag")?.strip_prefix("\"v")?.strip_suffix('"')?.parse().ok()
+    })
 }
 
 /// Judges an error of weir: the run decides whether it is allowed.
@@ -387,13 +422,22 @@ fn judge_own_error(asked: &Question, reply: &Reply) -> Result<(), String> {
 }
 
 /// invariant 1: a reply is of the key that was asked for: all of it, or the requested range.
-fn judge_body(asked: &Question, number: usize, version: &Version, reply: &Reply, is_own: bool) -> Result<(), String> {
+fn judge_body(
+    asked: &Question,
+    number: usize,
+    version: &Version,
+    reply: &Reply,
+    is_own: bool,
+) -> Result<(), String> {
     let Version { key, way, .. } = version;
     if *key != asked.key || way.is_some() && *way != asked.way {
         return Err(format!("invariant 1: version {number} of key {key} by {way:?}"));
     }
     if version.owner.as_ref().is_some_and(|owner| *owner != asked.nonce) {
-        return Err(format!("invariant 1: version {number}, which is for {:?} alone", version.owner));
+        return Err(format!(
+            "invariant 1: version {number}, which is for {:?} alone",
+            version.owner
+        ));
     }
     let whole = version.body(number);
     let expected = match (reply.status, asked.range) {
@@ -401,13 +445,16 @@ fn judge_body(asked: &Question, number: usize, version: &Version, reply: &Reply,
         (304, _) if asked.is_conditional() => Body::default(),
         (416, Some((first, _))) if first >= whole.len() => return Ok(()),
         (200, _) => Body::of(&whole),
-        (206, Some((first, last))) if first < whole.len() => Body::of(&whole[first..whole.len().min(last + 1)]),
+        (206, Some((first, last))) if first < whole.len() => {
+            Body::of(&whole[first..whole.len().min(last + 1)])
+        }
         _ => return Err("not what was asked for".to_owned()),
     };
     match reply.body.length == expected.length && reply.body.sum == expected.sum {
         true => Ok(()),
         false => {
-            let (length, begin) = (reply.body.length, reply.body.text().chars().take(30).collect::<String>());
+            let (length, begin) =
+                (reply.body.length, reply.body.text().chars().take(30).collect::<String>());
             Err(format!(
                 "invariant 1: {length} bytes that begin with {begin:?} instead of {}, own: {is_own}",
                 expected.length

@@ -177,8 +177,15 @@ impl Origin {
     }
 
     /// The bytes of a response, and a version for its body.
-    fn answer(&mut self, net: &mut Net<'_>, request: &Request, asked_us: u64, close: bool) -> Vec<u8> {
-        let (key, way, nonce) = (key_of(request), way_of(request), request.fields.first("x-nonce").unwrap_or_default());
+    fn answer(
+        &mut self,
+        net: &mut Net<'_>,
+        request: &Request,
+        asked_us: u64,
+        close: bool,
+    ) -> Vec<u8> {
+        let (key, way, nonce) =
+            (key_of(request), way_of(request), request.fields.first("x-nonce").unwrap_or_default());
         let mut memory = self.memory.borrow_mut();
         let key = key % memory.resources.len();
         let end = if close { "Connection: close\r\n" } else { "" };
@@ -186,7 +193,8 @@ impl Origin {
         if net.rng().chance(self.ways.fails) {
             memory.failed(net.now_us());
             let body = if request.method == "HEAD" { "" } else { "ill" };
-            return format!("HTTP/1.1 503 Ill\r\n{own}Content-Length: 3\r\n\r\n{body}").into_bytes();
+            return format!("HTTP/1.1 503 Ill\r\n{own}Content-Length: 3\r\n\r\n{body}")
+                .into_bytes();
         }
         if request.method == "DELETE" {
             self.current.retain(|(other, _), _| *other != key);
@@ -196,7 +204,9 @@ impl Origin {
         let resource = memory.resources[key].clone();
         let way = way.filter(|_| resource.varies);
         let current = self.current.get(&(key, way)).copied();
-        let is_asked = |number: &usize| request.fields.first("if-none-match") == Some(&format!("\"v{number}\""));
+        let is_asked = |number: &usize| {
+            request.fields.first("if-none-match") == Some(&format!("\"v{number}\""))
+        };
         if let Some(number) = current.filter(is_asked)
             && net.rng().chance(500)
         {
@@ -263,7 +273,11 @@ fn close(memory: &Shared, open: &Open) {
 
 /// Paths are `/k` and the number of the key.
 fn key_of(request: &Request) -> usize {
-    request.target.strip_prefix("/k").and_then(|text| text.parse().ok()).expect("a key that somebody asks for")
+    request
+        .target
+        .strip_prefix("/k")
+        .and_then(|text| text.parse().ok())
+        .expect("a key that somebody asks for")
 }
 
 fn way_of(request: &Request) -> Option<u8> {

@@ -117,7 +117,8 @@ impl Reader {
         let mut memory = self.memory.borrow_mut();
         memory.counts.failed += 1;
         if self.must_be_answered {
-            let asked: Vec<&str> = self.asked.iter().map(|(question, _)| question.nonce.as_str()).collect();
+            let asked: Vec<&str> =
+                self.asked.iter().map(|(question, _)| question.nonce.as_str()).collect();
             memory.violation(format!("invariant 6: cut off while {asked:?} were not answered"));
         }
         // invariant 1 holds for a truncated reply as well: it is the beginning of what was asked
@@ -125,12 +126,15 @@ impl Reader {
         if let (End::Truncated(Some(reply)), Some((question, _))) = (&end, self.asked.front())
             && reply.status == 200
             && !memory.collects_astray
-            && let Some(number) = reply.fields.first("x-version").and_then(|text| text.parse::<usize>().ok())
+            && let Some(number) =
+                reply.fields.first("x-version").and_then(|text| text.parse::<usize>().ok())
         {
             let version = &memory.versions[number];
-            let is_of_key = version.key == question.key && (version.way.is_none() || version.way == question.way);
+            let is_of_key = version.key == question.key
+                && (version.way.is_none() || version.way == question.way);
             if !is_of_key || !version.body(number).starts_with(&reply.body.bytes) {
-                let text = format!("invariant 1: {} got the beginning of something else", question.nonce);
+                let text =
+                    format!("invariant 1: {} got the beginning of something else", question.nonce);
                 memory.violation(text);
             }
         }
@@ -146,7 +150,10 @@ impl Reader {
             };
             let is_refusal = reply.status >= 500 && !question.lines.contains("only-if-cached");
             if is_refusal && self.must_be_answered {
-                memory.violation(format!("invariant 6: {} got {} at {now_us}", question.nonce, reply.status));
+                memory.violation(format!(
+                    "invariant 6: {} got {} at {now_us}",
+                    question.nonce, reply.status
+                ));
             }
             memory.replied(&question, asked_us, &reply, now_us);
         }

@@ -19,7 +19,10 @@ const MANY_ANSWERS: usize = 50;
 /// Rows to draw from: each ends about as many connections as the others.
 fn tickets() -> Vec<Closing> {
     let times = |closing: &Closing| if closing.answers > MANY_ANSWERS { 3 } else { 1 };
-    closings().into_iter().flat_map(|closing| std::iter::repeat_n(closing, times(&closing))).collect()
+    closings()
+        .into_iter()
+        .flat_map(|closing| std::iter::repeat_n(closing, times(&closing)))
+        .collect()
 }
 
 /// Ordinary requests of each client: enough for several ends of each connection.

@@ -99,7 +99,13 @@ fn e20_e21_with_share_client_only_the_asker_is_harmed() {
         };
         assert_eq!(harmed.iter().find(other), None, "seed {seed}");
     });
-    settle("forgers, share client", WORLDS, counts, FORGERS.into_iter().chain([SWAPPED]), [].into_iter());
+    settle(
+        "forgers, share client",
+        WORLDS,
+        counts,
+        FORGERS.into_iter().chain([SWAPPED]),
+        [].into_iter(),
+    );
 }
 
 /// Without either, one forged response in a running pipeline shifts the responses of its
@@ -142,7 +148,9 @@ fn shift(seed: u64) -> usize {
     run.book.borrow_mut().depth_max = 0;
     run.finish_with(|book| match (book.misdelivered.len() - so_far, book.depth_max) {
         (0, 0 | 1) => Ok(()),
-        (late, depth) => Err(format!("{late} answers went wrong after the sync point, then {depth} requests deep")),
+        (late, depth) => Err(format!(
+            "{late} answers went wrong after the sync point, then {depth} requests deep"
+        )),
     });
     so_far
 }

@@ -38,9 +38,11 @@ fn play(seed: u64, counts: &Counts, share: Share, echo: bool) {
     let mut scenario = scenario("a late answer too many", seed, 1 + (seed % 2) as usize);
     // Everything takes equally long, and nothing waits for room, so that bytes sent first arrive
     // first.
-    scenario.settings.faults = Faults { latency_us: rng.between(10, 500), late_turn: 300, ..Faults::none() };
+    scenario.settings.faults =
+        Faults { latency_us: rng.between(10, 500), late_turn: 300, ..Faults::none() };
     scenario.styles.iter_mut().for_each(|style| (style.delay_us_max, style.echo) = (0, echo));
-    let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+    let upstream =
+        &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
     (upstream.share, upstream.echo) = (share, echo.then(|| ECHO_FIELD.to_owned()));
     let run = Run::new(scenario);
     for round in 0..ROUNDS {
@@ -70,7 +72,9 @@ fn add_asker(run: &Run, round: u64, at_us: u64, rng: &mut Rng) {
     script.burst(&[], before, Some(by_id(ROW)));
     let (acts, asked) = (script.acts, script.asked);
     let nonce = asked.last().expect("the row").nonce.clone();
-    run.add(|book| Client::scripted(listen_address(), at_us - ROUND_US / 2, book, acts, asked, false));
+    run.add(|book| {
+        Client::scripted(listen_address(), at_us - ROUND_US / 2, book, acts, asked, false)
+    });
     let mut book = run.book.borrow_mut();
     book.entries.entry(nonce).and_modify(|entry| entry.quiet_until_us = at_us + LATER_US);
 }
@@ -83,7 +87,9 @@ fn add_victim(run: &Run, round: u64, victim: usize, at_us: u64, rng: &mut Rng) {
     let mut script = script(number, at_us + soon_us, rng);
     script.burst(&[], 3, None);
     let (acts, asked) = (script.acts, script.asked);
-    run.add(|book| Client::scripted(listen_address(), at_us - ROUND_US / 2, book, acts, asked, false));
+    run.add(|book| {
+        Client::scripted(listen_address(), at_us - ROUND_US / 2, book, acts, asked, false)
+    });
 }
 
 fn script(number: usize, at_us: u64, rng: &mut Rng) -> Script<'_> {

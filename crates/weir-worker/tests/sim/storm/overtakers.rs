@@ -32,7 +32,10 @@ fn e29_an_error_that_overtakes_is_nobodys() {
                     None => entry.outcome == Outcome::Answered,
                 };
                 if !fine {
-                    return Err(format!("{nonce} got {:?}, {:?}", entry.outcome, entry.asked.trigger));
+                    return Err(format!(
+                        "{nonce} got {:?}, {:?}",
+                        entry.outcome, entry.asked.trigger
+                    ));
                 }
             }
             Ok(())

@@ -17,9 +17,13 @@ use crate::reload::Told;
 /// Returns a reading of servers whose workers do not run; names need escapes.
 fn reading(servers: usize) -> (Arc<Plan>, Arc<Reading>) {
     let name = |at: usize| format!("host-{at}\"\\:90");
-    let server = |at| ServerPlan { name: name(at), ..ServerPlan::new("", ([127, 0, 0, 1], 9).into()) };
-    let upstream =
-        UpstreamPlan { name: "app".to_owned(), servers: (0..servers).map(server).collect(), ..UpstreamPlan::default() };
+    let server =
+        |at| ServerPlan { name: name(at), ..ServerPlan::new("", ([127, 0, 0, 1], 9).into()) };
+    let upstream = UpstreamPlan {
+        name: "app".to_owned(),
+        servers: (0..servers).map(server).collect(),
+        ..UpstreamPlan::default()
+    };
     let plan = Arc::new(Plan { upstreams: vec![upstream], ..Plan::default() });
     let handle = weir_worker::Handle::of_views(&plan, 2);
     for view in handle.views() {
@@ -69,7 +73,8 @@ fn sample(line: &str) -> (&str, Vec<(&str, &str)>, f64) {
 fn the_grammar_is_kept() {
     let text = text(2, Format::OpenMetrics);
     let body = text.strip_suffix("# EOF\n").expect("the end is marked");
-    let (mut families, mut series, mut current) = (BTreeSet::new(), BTreeSet::new(), (String::new(), String::new()));
+    let (mut families, mut series, mut current) =
+        (BTreeSet::new(), BTreeSet::new(), (String::new(), String::new()));
     let mut histograms: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for line in body.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -84,7 +89,9 @@ fn the_grammar_is_kept() {
         }
         assert!(series.insert(line.rsplit_once(' ').expect("a value").0), "{line} stands twice");
         let (name, labels, value) = sample(line);
-        let suffix = name.strip_prefix(&current.0).unwrap_or_else(|| panic!("{line} is not of {}", current.0));
+        let suffix = name
+            .strip_prefix(&current.0)
+            .unwrap_or_else(|| panic!("{line} is not of {}", current.0));
         let allowed: &[&str] = match current.1.as_str() {
             "counter" => &["_total"],
             "info" => &["_info"],
@@ -99,7 +106,12 @@ fn the_grammar_is_kept() {
             histograms.entry(format!("{}{plain:?}", current.0)).or_default().push(value);
         }
     }
-    assert!(families.len() > 40 && series.len() > 200, "{} families, {} series", families.len(), series.len());
+    assert!(
+        families.len() > 40 && series.len() > 200,
+        "{} families, {} series",
+        families.len(),
+        series.len()
+    );
     for (name, counts) in histograms {
         assert!(counts.is_sorted() && counts.len() == 22, "{name}: {counts:?}");
         assert_eq!(counts[20], counts[21], "{name}: the last bucket holds all");
@@ -115,10 +127,16 @@ fn bounds_are_exact() {
         let start = format!(
             "weir_server_response_seconds_bucket{{upstream=\"app\",server=\"host-0\\\"\\\\:90\",le=\"{le}\"}} "
         );
-        text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{start}")).to_owned()
+        text.lines()
+            .find_map(|line| line.strip_prefix(&start))
+            .unwrap_or_else(|| panic!("{start}"))
+            .to_owned()
     };
     // Two workers; 0 and 63 us, then 64 us, then 5 ms, and 13 days beyond all bounds.
-    assert_eq!(["0.000064", "0.000128", "0.008192", "33.554432", "+Inf"].map(count), ["4", "6", "8", "8", "10"]);
+    assert_eq!(
+        ["0.000064", "0.000128", "0.008192", "33.554432", "+Inf"].map(count),
+        ["4", "6", "8", "8", "10"]
+    );
 }
 
 #[test]
@@ -126,7 +144,8 @@ fn ten_thousand_series() {
     let (plan, reading) = reading(130);
     let start = Instant::now();
     let told = Told { generation: 1, last: None, listeners: Vec::new() };
-    let text = metrics(&reading, &plan, &Facts::default(), &told, Duration::ZERO, Format::OpenMetrics);
+    let text =
+        metrics(&reading, &plan, &Facts::default(), &told, Duration::ZERO, Format::OpenMetrics);
     let took = start.elapsed();
     let series = text.lines().filter(|line| !line.starts_with('#')).count();
     println!("{series} series, {} bytes: written in {took:?}", text.len());

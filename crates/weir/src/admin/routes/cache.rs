@@ -27,7 +27,8 @@ impl Routes {
         match below {
             [] => read(method, || {
                 asked(&[])?;
-                let figures = figures(plan, &of_hits(reader.handle().views())).ok_or_else(no_cache)?;
+                let figures =
+                    figures(plan, &of_hits(reader.handle().views())).ok_or_else(no_cache)?;
                 Ok(json(StatusCode::OK, &Cache { version: VERSION, figures }))
             }),
             ["top"] => read(method, || {
@@ -42,7 +43,8 @@ impl Routes {
                 let (targets, what) = targets(plan, &named)?;
                 for target in targets {
                     store.ban(target, soft).map_err(|weir_cache::TooManyBans| {
-                        let message = "too many purges are in progress; try again in a moment, or purge all";
+                        let message =
+                            "too many purges are in progress; try again in a moment, or purge all";
                         refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
                     })?;
                 }
@@ -58,7 +60,11 @@ impl Routes {
 }
 
 fn no_cache() -> Refusal {
-    refusal(StatusCode::NOT_FOUND, "no-cache", "no route of the configuration has `cache`: nothing is stored")
+    refusal(
+        StatusCode::NOT_FOUND,
+        "no-cache",
+        "no route of the configuration has `cache`: nothing is stored",
+    )
 }
 
 fn bad(message: impl Into<String>) -> Refusal {
@@ -73,7 +79,9 @@ fn read_query(query: &str, names: &[&str]) -> Result<Vec<(String, String)>, Refu
         Some((name, _)) if names.is_empty() => {
             Err(bad(format!("this path takes no parameters, but the request has `{name}`")))
         }
-        Some((name, _)) => Err(bad(format!("unknown parameter `{name}`; known: {}", names.join(", ")))),
+        Some((name, _)) => {
+            Err(bad(format!("unknown parameter `{name}`; known: {}", names.join(", "))))
+        }
     }
 }
 
@@ -94,7 +102,9 @@ fn top_of(store: &Store, named: &[(String, String)]) -> Result<CacheTop, Refusal
         }
     }
     Ok(match by {
-        Some(by) => CacheTop { version: VERSION, keys: top(store, by, most), ..CacheTop::default() },
+        Some(by) => {
+            CacheTop { version: VERSION, keys: top(store, by, most), ..CacheTop::default() }
+        }
         None => CacheTop { version: VERSION, missed: missed(store, most), ..CacheTop::default() },
     })
 }
@@ -115,7 +125,9 @@ fn targets(plan: &Plan, named: &[(String, String)]) -> Result<(Vec<Target>, Vec<
         }
         "prefix" => one(Target::Prefix, text(whole_url(value).map_err(bad)?)),
         "host" => one(Target::Host, text(authority(value).map_err(bad)?)),
-        "tag" if !value.is_empty() => one(|tag| Target::Tag { tag, host: None }, text(value.clone())),
+        "tag" if !value.is_empty() => {
+            one(|tag| Target::Tag { tag, host: None }, text(value.clone()))
+        }
         "tag" => return Err(bad("a tag is not empty")),
         _ if value == "on" => (vec![Target::All], Vec::new()),
         _ => return Err(bad("to purge everything, use all=on")),
@@ -129,8 +141,12 @@ fn urls_of(plan: &Plan, asked: &str) -> Vec<Vec<u8>> {
     if let Some((scheme, authority, path)) = parts(asked) {
         let question = Question { sealed: scheme == "https", authority, path, fields: &[] };
         let found = outlook(plan, store(plan).map(|store| &**store), &question, now_us());
-        let place =
-            Place { upstream: b"", scheme: scheme.as_bytes(), authority: authority.as_bytes(), path: path.as_bytes() };
+        let place = Place {
+            upstream: b"",
+            scheme: scheme.as_bytes(),
+            authority: authority.as_bytes(),
+            path: path.as_bytes(),
+        };
         urls.extend(found.url);
         urls.push(url(place, &KeyRules::default()));
     }
@@ -151,8 +167,10 @@ fn explain(plan: &Plan, named: &[(String, String)]) -> Outcome {
     let asked = asked.ok_or_else(|| bad("`url` is missing: the URL of the request"))?;
     let (scheme, authority, path) = parts(&asked).ok_or_else(|| bad("this is no URL"))?;
     let question = Question { sealed: scheme == "https", authority, path, fields: &fields };
-    let Outlook { verdict, lines, .. } = outlook(plan, store(plan).map(|store| &**store), &question, now_us());
-    let lines = lines.into_iter().map(|(name, text)| Line { name: name.to_owned(), text }).collect();
+    let Outlook { verdict, lines, .. } =
+        outlook(plan, store(plan).map(|store| &**store), &question, now_us());
+    let lines =
+        lines.into_iter().map(|(name, text)| Line { name: name.to_owned(), text }).collect();
     Ok(json(StatusCode::OK, &Explained { version: VERSION, verdict: verdict.to_owned(), lines }))
 }
 

@@ -110,12 +110,20 @@ fn trouble_is_told_once_and_so_is_its_end() {
     );
     assert_eq!(ledger.learn("a:80", failed(), now), None);
     assert_eq!(ledger.shown()[0].problem, Some("no name server answered in time"));
-    assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), Some(News::Back("resolved a:80 again".to_owned())));
+    assert_eq!(
+        ledger.learn("a:80", answer(&[1], 1), now),
+        Some(News::Back("resolved a:80 again".to_owned()))
+    );
     assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), None);
-    let Some(News::Lost(text)) = ledger.learn("a:80", Err(Trouble::Nothing("there is no such name", None)), now) else {
+    let Some(News::Lost(text)) =
+        ledger.learn("a:80", Err(Trouble::Nothing("there is no such name", None)), now)
+    else {
         panic!("not told")
     };
-    assert_eq!(text, "cannot resolve a:80: there is no such name; known addresses remain in use for 30 s");
+    assert_eq!(
+        text,
+        "cannot resolve a:80: there is no such name; known addresses remain in use for 30 s"
+    );
     assert_eq!(ledger.learn("b:80", failed(), now), None, "nobody wants it");
 }
 
@@ -188,7 +196,11 @@ fn an_answer_may_change_what_a_place_is_like() {
     let now = Instant::now();
     let mut ledger = ledger(now);
     let mut tell = |place: Place| {
-        ledger.learn("a:80", Ok(Answer { places: vec![place], ttl: Duration::ZERO, is_whole: true }), now);
+        ledger.learn(
+            "a:80",
+            Ok(Answer { places: vec![place], ttl: Duration::ZERO, is_whole: true }),
+            now,
+        );
         assert_eq!(ledger.known()["a:80"], [place]);
     };
     let place = Place::from(address(1));

@@ -24,7 +24,10 @@ impl Machine {
         };
         let mut nodes: Vec<(u32, Vec<u32>)> = folders.filter_map(node).collect();
         nodes.sort_unstable();
-        let allowed = weir_io::available_cores().into_iter().filter_map(|core| u32::try_from(core).ok()).collect();
+        let allowed = weir_io::available_cores()
+            .into_iter()
+            .filter_map(|core| u32::try_from(core).ok())
+            .collect();
         Machine { nodes, allowed }
     }
 
@@ -60,7 +63,8 @@ pub(in super::super) fn read(name: &str) -> Card {
 /// Returns the interfaces that a virtual one uses: those of a bond, or that of a VLAN.
 fn lower(folder: &Path) -> Vec<String> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = files.filter_map(|file| Some(file.file_name().to_str()?.strip_prefix("lower_")?.to_owned()));
+    let names = files
+        .filter_map(|file| Some(file.file_name().to_str()?.strip_prefix("lower_")?.to_owned()));
     let mut names: Vec<String> = names.collect();
     names.sort_unstable();
     names
@@ -78,7 +82,9 @@ fn receive_queues(folder: &Path) -> usize {
 /// Returns the interrupts of a device, or of the device that it is a part of (virtio).
 fn numbers(device: &Path) -> Vec<u32> {
     let folders: [PathBuf; 2] = [device.join("msi_irqs"), device.join("../msi_irqs")];
-    let Some(files) = folders.into_iter().find_map(|folder| fs::read_dir(folder).ok()) else { return Vec::new() };
+    let Some(files) = folders.into_iter().find_map(|folder| fs::read_dir(folder).ok()) else {
+        return Vec::new();
+    };
     files.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok()).collect()
 }
 
@@ -86,7 +92,11 @@ fn numbers(device: &Path) -> Vec<u32> {
 fn core_of(number: u32) -> Option<u32> {
     let folder = Path::new("/proc/irq").join(number.to_string());
     let effective = list(&text(&folder.join("effective_affinity_list")));
-    let cores = if effective.is_empty() { list(&text(&folder.join("smp_affinity_list"))) } else { effective };
+    let cores = if effective.is_empty() {
+        list(&text(&folder.join("smp_affinity_list")))
+    } else {
+        effective
+    };
     if let [core] = cores[..] { Some(core) } else { None }
 }
 
@@ -107,7 +117,8 @@ fn interrupts(text: &str, numbers: &[u32], core: impl Fn(u32) -> Option<u32>) ->
 /// or `mlx5_comp2@pci:0000:01:00.0`.
 fn queue_of(name: &str) -> Option<usize> {
     let name = name.split('@').next()?.to_ascii_lowercase();
-    let receives = ["rx", "input", "comp", "queue", "-q", "fp"].iter().any(|word| name.contains(word));
+    let receives =
+        ["rx", "input", "comp", "queue", "-q", "fp"].iter().any(|word| name.contains(word));
     let digits = name.rsplit(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok().filter(|_| receives)
 }

@@ -57,7 +57,9 @@ impl<A> Ledger<A> {
     /// A client has repeated its first packet. False: none is held.
     pub(super) fn renew(&mut self, pair: &Pair, packet: &[u8]) -> bool {
         let name = self.by_pair.get(pair);
-        let Some((_, waiting)) = name.and_then(|name| self.held.get_mut(name)) else { return false };
+        let Some((_, waiting)) = name.and_then(|name| self.held.get_mut(name)) else {
+            return false;
+        };
         // A client that starts over uses another sequence number.
         packet.clone_into(&mut waiting.packet);
         true
@@ -136,7 +138,10 @@ mod tests {
             hold(&mut ledger, port, now + SECOND * port.into());
         }
         assert!(ledger.renew(&pair(3), &[2, 3]) && !ledger.renew(&pair(10), &[2]));
-        assert_eq!(ledger.take(3).map(|waiting| (waiting.attempt, waiting.packet)), Some((3, vec![2, 3])));
+        assert_eq!(
+            ledger.take(3).map(|waiting| (waiting.attempt, waiting.packet)),
+            Some((3, vec![2, 3]))
+        );
         assert!(ledger.take(3).is_none() && !ledger.renew(&pair(3), &[2]));
         assert!(ledger.expired(now + PATIENCE - SECOND).is_none());
         let mut over = Vec::new();

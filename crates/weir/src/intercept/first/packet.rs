@@ -66,7 +66,8 @@ impl<'a> First<'a> {
         if header < TCP_BYTES || segment.len() < header || segment[13] & (SYN | ACK | RST) != SYN {
             return None;
         }
-        let [client, server] = [(from, 0), (to, 2)].map(|(ip, at)| word(segment, at).map(|port| (ip, port).into()));
+        let [client, server] =
+            [(from, 0), (to, 2)].map(|(ip, at)| word(segment, at).map(|port| (ip, port).into()));
         let sequence = u32::from_be_bytes(*segment.get(4..)?.first_chunk()?);
         let taken = 1 + (segment.len() - header) as u32;
         Some(First { packet, pair: Pair::new(client?, server?), sequence, taken })
@@ -95,7 +96,9 @@ impl<'a> First<'a> {
         let client = self.pair.client().ip();
         let (protocol, limit) = match (client, report.from) {
             (IpAddr::V4(_), IpAddr::V4(_)) => (ICMP, ERROR_BYTES_MAX[0] - IPV4_BYTES - ICMP_BYTES),
-            (IpAddr::V6(_), IpAddr::V6(_)) => (ICMPV6, ERROR_BYTES_MAX[1] - IPV6_BYTES - ICMP_BYTES),
+            (IpAddr::V6(_), IpAddr::V6(_)) => {
+                (ICMPV6, ERROR_BYTES_MAX[1] - IPV6_BYTES - ICMP_BYTES)
+            }
             _ => return None,
         };
         // Destination unreachable, except for "fragmentation needed"; time exceeded.
@@ -115,15 +118,24 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Returns a packet of this protocol, with its checksum at `checksum_at`.
-fn seal(from: IpAddr, to: IpAddr, protocol: u8, mut content: Vec<u8>, checksum_at: usize) -> Vec<u8> {
+fn seal(
+    from: IpAddr,
+    to: IpAddr,
+    protocol: u8,
+    mut content: Vec<u8>,
+    checksum_at: usize,
+) -> Vec<u8> {
     let length = content.len() as u32;
     let pseudo = match (from, to) {
         // ICMP in IPv4 has no pseudo header.
-        (IpAddr::V4(from), IpAddr::V4(to)) if protocol == TCP => [from.octets(), to.octets()].concat(),
+        (IpAddr::V4(from), IpAddr::V4(to)) if protocol == TCP => {
+            [from.octets(), to.octets()].concat()
+        }
         (IpAddr::V6(from), IpAddr::V6(to)) => [from.octets(), to.octets()].concat(),
         _ => Vec::new(),
     };
-    let pseudo_sum = if pseudo.is_empty() { 0 } else { sum(&pseudo) + u64::from(length) + u64::from(protocol) };
+    let pseudo_sum =
+        if pseudo.is_empty() { 0 } else { sum(&pseudo) + u64::from(length) + u64::from(protocol) };
     let checksum = fold(pseudo_sum + sum(&content));
     content[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
     let mut packet = match (from, to) {
@@ -160,7 +172,8 @@ fn header6(from: Ipv6Addr, to: Ipv6Addr, protocol: u8, length: u32) -> Vec<u8> {
 
 /// Sums all words (RFC 1071); the last one may be a single byte.
 fn sum(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0)));
+    let words =
+        bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0)));
     words.sum()
 }
 

@@ -38,7 +38,8 @@ fn known(temporary: Temporary) -> Known {
 /// Returns a plan in force, with one temporary server.
 fn plan() -> Plan {
     let plan = written().located(&known(Temporary::new()));
-    written().located(&known(with(&plan, "app", &added("10.0.0.9:80", &[])).expect("it can be added")))
+    written()
+        .located(&known(with(&plan, "app", &added("10.0.0.9:80", &[])).expect("it can be added")))
 }
 
 fn added(address: &str, options: &[(&str, &str)]) -> Added {
@@ -46,7 +47,8 @@ fn added(address: &str, options: &[(&str, &str)]) -> Added {
 }
 
 fn read(address: &str, options: &[(&str, &str)]) -> Result<Added, String> {
-    let options: Vec<_> = options.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    let options: Vec<_> =
+        options.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
     Added::read(address, &options)
 }
 
@@ -74,7 +76,10 @@ fn what_can_not_be_done_is_said() {
         note(format!("add {upstream} {address}"), with(&plan, upstream, &added(address, &[])));
     }
     let asked = "add bound 10.0.0.8:80 connections=4".to_owned();
-    note(asked, with(&plan, "bound", &added("10.0.0.8:80", &[("weight", "3"), ("connections", "4")])));
+    note(
+        asked,
+        with(&plan, "bound", &added("10.0.0.8:80", &[("weight", "3"), ("connections", "4")])),
+    );
     for (upstream, server) in [
         ("app", "10.0.0.1:80"),
         ("app", "app.test@10.0.0.5:80"),
@@ -87,14 +92,25 @@ fn what_can_not_be_done_is_said() {
     ] {
         note(format!("remove {upstream} {server}"), without([&plan; 2], upstream, server));
     }
-    let nobody = weir_config::parse(&CONFIGURATION.replace("server \"10.0.0.1:80\"; server", "server"), "weir.kdl");
+    let nobody = weir_config::parse(
+        &CONFIGURATION.replace("server \"10.0.0.1:80\"; server", "server"),
+        "weir.kdl",
+    );
     let nobody = nobody.expect("valid").plan.located(&Known::default());
-    note("remove app 10.0.0.9:80, of nobody".to_owned(), without([&nobody; 2], "app", "10.0.0.9:80"));
-    for address in ["app.test:80", "_http._tcp.app.test", "10.0.0.8", "/run/app.sock", "unix:app.sock"] {
+    note(
+        "remove app 10.0.0.9:80, of nobody".to_owned(),
+        without([&nobody; 2], "app", "10.0.0.9:80"),
+    );
+    for address in
+        ["app.test:80", "_http._tcp.app.test", "10.0.0.8", "/run/app.sock", "unix:app.sock"]
+    {
         note(format!("add app {address}"), read(address, &[]).map(|_| Temporary::new()));
     }
     let asked = "add app 10.0.0.8:80 wieght=0 connections=0".to_owned();
-    note(asked, read("10.0.0.8:80", &[("wieght", "0"), ("connections", "0")]).map(|_| Temporary::new()));
+    note(
+        asked,
+        read("10.0.0.8:80", &[("wieght", "0"), ("connections", "0")]).map(|_| Temporary::new()),
+    );
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/reload/temporary/messages.txt");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&file, &said).expect("it can be written");
@@ -106,11 +122,13 @@ fn what_can_not_be_done_is_said() {
 fn what_is_added_is_in_all_pools_and_goes_again() {
     let plan = plan();
     let of = |plan: &Plan, name: &str| {
-        let upstream = plan.upstreams.iter().find(|upstream| upstream.name == name).expect("it is there");
+        let upstream =
+            plan.upstreams.iter().find(|upstream| upstream.name == name).expect("it is there");
         upstream.present().filter(|server| server.temporary).count()
     };
     assert_eq!([of(&plan, "app"), of(&plan, "app (pinned)"), of(&plan, "bound")], [1, 1, 0]);
-    let two = with(&plan, "app", &added("unix:/run/a.sock", &[("backup", "on")])).expect("another one");
+    let two =
+        with(&plan, "app", &added("unix:/run/a.sock", &[("backup", "on")])).expect("another one");
     assert_eq!(names(&two, "app"), ["10.0.0.9:80", "unix:/run/a.sock"]);
     let plan = written().located(&known(two));
     assert_eq!(plan.temporary(), known(plan.temporary()).temporary);
@@ -127,7 +145,8 @@ fn what_is_added_is_in_all_pools_and_goes_again() {
 #[test]
 fn what_has_failed_may_be_tried_again() {
     let (with_it, without_it) = (plan(), written().located(&known(Temporary::new())));
-    let again = with(&without_it, "app", &added("10.0.0.9:80", &[])).expect("it is not there for good");
+    let again =
+        with(&without_it, "app", &added("10.0.0.9:80", &[])).expect("it is not there for good");
     assert_eq!(names(&again, "app"), ["10.0.0.9:80"]);
     for plans in [[&with_it, &without_it], [&without_it, &with_it]] {
         let none = without(plans, "app", "10.0.0.9:80").expect("it is there still");
@@ -144,19 +163,29 @@ fn what_becomes_of_them_is_told() {
     assert!(lines(&plan, &removed).is_empty());
     let next = |from: &str, to: &str| {
         let text = CONFIGURATION.replace(from, to);
-        weir_config::parse(&text, "weir.kdl").expect("valid").plan.located(&known(temporary.clone()))
+        weir_config::parse(&text, "weir.kdl")
+            .expect("valid")
+            .plan
+            .located(&known(temporary.clone()))
     };
     let line = "upstream \"app\": temporary server \"10.0.0.9:80\"";
     assert_eq!(lines(&plan, &next("\"app\"", "\"new\"")), [format!("{line} is removed with it")]);
-    let written_down = next("server \"10.0.0.1:80\"; server \"app", "server \"10.0.0.9:80\"; server \"app");
+    let written_down =
+        next("server \"10.0.0.1:80\"; server \"app", "server \"10.0.0.9:80\"; server \"app");
     assert_eq!(lines(&plan, &written_down), [format!("{line} is in the configuration now")]);
     let listed = vec![parse_server("10.0.0.9:80", &[]).expect("valid")];
-    let known = Known { files: [(PathBuf::from("/etc/weir/list.kdl"), listed)].into(), ..known(temporary.clone()) };
+    let known = Known {
+        files: [(PathBuf::from("/etc/weir/list.kdl"), listed)].into(),
+        ..known(temporary.clone())
+    };
     let listed = written().located(&known);
     assert_eq!(lines(&plan, &listed), [format!("{line} is in `/etc/weir/list.kdl` now")]);
     assert!(listed.temporary().is_empty());
     let why = without([&plan, &listed], "app", "10.0.0.9:80").expect_err("it would be there still");
-    assert!(why.contains("it is in `/etc/weir/list.kdl`\n  help: remove it from `/etc/weir/list.kdl`"), "{why}");
+    assert!(
+        why.contains("it is in `/etc/weir/list.kdl`\n  help: remove it from `/etc/weir/list.kdl`"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -164,13 +193,20 @@ fn there_is_an_end_to_it() {
     let mut plan = plan();
     // That upstream has two slots already.
     for number in 2..TEMPORARY_MAX {
-        let address = SocketAddr::from(([10, 1, (number >> 8) as u8, number as u8], 80)).to_string();
-        plan = written().located(&known(with(&plan, "bound", &added(&address, &[])).expect("there is room")));
+        let address =
+            SocketAddr::from(([10, 1, (number >> 8) as u8, number as u8], 80)).to_string();
+        plan = written()
+            .located(&known(with(&plan, "bound", &added(&address, &[])).expect("there is room")));
     }
     let why = with(&plan, "bound", &added("10.0.0.8:80", &[])).expect_err("there is no room");
     assert!(why.starts_with("no room for another temporary server: the limit is 256"), "{why}");
-    let fewer = written().located(&known(without([&plan; 2], "app", "10.0.0.9:80").expect("it is there")));
-    let two = with(&fewer, "bound", &added("10.0.0.8:80", &[])).expect("there is room for two in one pool");
+    let fewer =
+        written().located(&known(without([&plan; 2], "app", "10.0.0.9:80").expect("it is there")));
+    let two = with(&fewer, "bound", &added("10.0.0.8:80", &[]))
+        .expect("there is room for two in one pool");
     assert!(with(&fewer, "app", &added("10.0.0.8:80", &[])).is_ok(), "or one in two");
-    assert!(with(&written().located(&known(two)), "app", &added("10.0.0.8:80", &[])).is_err(), "not for three");
+    assert!(
+        with(&written().located(&known(two)), "app", &added("10.0.0.8:80", &[])).is_err(),
+        "not for three"
+    );
 }

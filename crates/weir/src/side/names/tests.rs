@@ -39,7 +39,10 @@ impl Bench {
                 sender.send((worker, name, answer)).expect("the test listens");
             }
         });
-        Bench { names: Names::new(Dns::new(&[address]).expect("an address"), hosts, limits, tell), told }
+        Bench {
+            names: Names::new(Dns::new(&[address]).expect("an address"), hosts, limits, tell),
+            told,
+        }
     }
 
     fn ask(&self, worker: u16, name: &str) {
@@ -52,7 +55,10 @@ impl Bench {
     }
 
     async fn told(&mut self) -> (u16, Box<str>, Answer) {
-        tokio::time::timeout(DEADLINE, self.told.recv()).await.expect("told in time").expect("the service lives")
+        tokio::time::timeout(DEADLINE, self.told.recv())
+            .await
+            .expect("told in time")
+            .expect("the service lives")
     }
 
     /// Asks and waits for the result.
@@ -102,23 +108,36 @@ fn both_kinds_are_asked_for_and_take_turns() {
         let mut bench = Bench::new(server.address, Limits::default());
         let answer = bench.answer("two.test").await;
         let told = told(&answer);
-        let orders = ["2001:db8::1 192.0.2.1 2001:db8::2 192.0.2.2", "192.0.2.1 2001:db8::1 192.0.2.2 2001:db8::2"];
+        let orders = [
+            "2001:db8::1 192.0.2.1 2001:db8::2 192.0.2.2",
+            "192.0.2.1 2001:db8::1 192.0.2.2 2001:db8::2",
+        ];
         assert!(orders.contains(&told.as_str()), "{told}");
         assert_eq!(ttl_us(&answer), 200_000_000);
-        assert_eq!((server.asked("two.test", Asked::A), server.asked("two.test", Asked::Aaaa)), (1, 1));
+        assert_eq!(
+            (server.asked("two.test", Asked::A), server.asked("two.test", Asked::Aaaa)),
+            (1, 1)
+        );
     });
 }
 
 #[test]
 fn an_answer_is_kept_for_its_time_and_then_asked_for_again() {
     run(|server| async move {
-        server.script("rebind.test", Asked::A, [Reply::of("192.0.2.1", 1), Reply::of("127.0.0.1", 300)]);
+        server.script(
+            "rebind.test",
+            Asked::A,
+            [Reply::of("192.0.2.1", 1), Reply::of("127.0.0.1", 300)],
+        );
         let mut bench = Bench::new(server.address, Limits::default());
         let start = Instant::now();
         assert_eq!(bench.list("rebind.test").await, "192.0.2.1");
         let again = bench.answer("rebind.test").await;
         if start.elapsed() < Duration::from_millis(900) {
-            assert_eq!((told(&again).as_str(), server.asked("rebind.test", Asked::A)), ("192.0.2.1", 1));
+            assert_eq!(
+                (told(&again).as_str(), server.asked("rebind.test", Asked::A)),
+                ("192.0.2.1", 1)
+            );
             assert!(ttl_us(&again) <= 1_000_000);
         }
         while bench.list("rebind.test").await != "127.0.0.1" {
@@ -160,10 +179,16 @@ fn that_there_is_no_such_name_is_kept_as_long_as_it_holds() {
         server.script("no.test", Asked::Aaaa, [Reply::NoSuchName(20)]);
         server.script("mail.test", Asked::A, [Reply::Nothing(900)]);
         let mut bench = Bench::new(server.address, Limits::default());
-        assert_eq!(bench.answer("no.test").await, Err(Unresolved::NoSuchName { ttl_us: 20_000_000 }));
+        assert_eq!(
+            bench.answer("no.test").await,
+            Err(Unresolved::NoSuchName { ttl_us: 20_000_000 })
+        );
         assert!(ttl_us(&bench.answer("no.test").await) < 20_000_000);
         assert_eq!(server.asked("no.test", Asked::A), 1);
-        assert_eq!(bench.answer("mail.test").await, Err(Unresolved::NoSuchName { ttl_us: 60_000_000 }));
+        assert_eq!(
+            bench.answer("mail.test").await,
+            Err(Unresolved::NoSuchName { ttl_us: 60_000_000 })
+        );
     });
 }
 
@@ -177,7 +202,11 @@ fn a_failure_is_told_as_one_and_not_kept() {
         assert_eq!(bench.answer("broken.test").await, Err(Unresolved::Failed));
         server.script("broken.test", Asked::A, [Reply::of("192.0.2.1", 300)]);
         let mended = bench.answer("broken.test").await;
-        assert_eq!((told(&mended).as_str(), ttl_us(&mended)), ("192.0.2.1", 30_000_000), "the other kind is not known");
+        assert_eq!(
+            (told(&mended).as_str(), ttl_us(&mended)),
+            ("192.0.2.1", 30_000_000),
+            "the other kind is not known"
+        );
     });
 }
 
@@ -232,14 +261,20 @@ fn one_kind_is_told_alone_when_the_other_is_slow() {
 fn aliases_are_followed_and_the_shortest_time_counts() {
     run(|server| async move {
         let inside = Reply::of("192.0.2.1", 300);
-        server.script("www.test", Asked::A, [Reply::Alias("edge.test", 40, Some(Box::new(inside)))]);
+        server.script(
+            "www.test",
+            Asked::A,
+            [Reply::Alias("edge.test", 40, Some(Box::new(inside)))],
+        );
         server.script("far.test", Asked::A, [Reply::Alias("farther.test", 50, None)]);
         server.script("farther.test", Asked::A, [Reply::Alias("farthest.test", 300, None)]);
         server.script("farthest.test", Asked::A, [Reply::of("192.0.2.2", 300)]);
         server.script("circle.test", Asked::A, [Reply::Alias("circle.test", 300, None)]);
         server.script("circle.test", Asked::Aaaa, [Reply::Alias("circle.test", 300, None)]);
         let mut bench = Bench::new(server.address, Limits::default());
-        for (name, list, ttl) in [("www.test", "192.0.2.1", 40_000_000), ("far.test", "192.0.2.2", 50_000_000)] {
+        for (name, list, ttl) in
+            [("www.test", "192.0.2.1", 40_000_000), ("far.test", "192.0.2.2", 50_000_000)]
+        {
             let answer = bench.answer(name).await;
             assert_eq!((told(&answer).as_str(), ttl_us(&answer)), (list, ttl), "{name}");
         }
@@ -250,7 +285,11 @@ fn aliases_are_followed_and_the_shortest_time_counts() {
 #[test]
 fn what_is_no_answer_to_the_question_is_ignored() {
     run(|server| async move {
-        server.script("noise.test", Asked::A, [Reply::Garbage(Box::new(Reply::of("192.0.2.1", 60)))]);
+        server.script(
+            "noise.test",
+            Asked::A,
+            [Reply::Garbage(Box::new(Reply::of("192.0.2.1", 60)))],
+        );
         let mut bench = Bench::new(server.address, Limits::default());
         assert_eq!(bench.list("noise.test").await, "192.0.2.1");
     });
@@ -262,7 +301,8 @@ fn so_many_are_asked_at_once_and_so_many_wait() {
         for name in ["one.test", "two.test"] {
             server.script(name, Asked::A, [Reply::of("192.0.2.1", 60).held()]);
         }
-        let mut bench = Bench::new(server.address, Limits { asked_max: 1, open_max: 4, ..Limits::default() });
+        let mut bench =
+            Bench::new(server.address, Limits { asked_max: 1, open_max: 4, ..Limits::default() });
         bench.ask(0, "one.test");
         let waiting = Arc::clone(&server);
         elsewhere(move || waiting.wait_for("one.test", Asked::A, 1)).await;
@@ -300,7 +340,8 @@ fn silent_names_of_one_client_keep_no_other_up() {
             server.script(name, kind, [Reply::Silence]);
         }
         server.script("good.test", Asked::A, [Reply::of("192.0.2.1", 60)]);
-        let mut bench = Bench::new(server.address, Limits { asked_max: 8, open_max: 32, ..Limits::default() });
+        let mut bench =
+            Bench::new(server.address, Limits { asked_max: 8, open_max: 32, ..Limits::default() });
         names.iter().for_each(|name| bench.ask(0, name));
         let asked = Arc::clone(&server);
         let fourth = names[3].clone();
@@ -312,7 +353,11 @@ fn silent_names_of_one_client_keep_no_other_up() {
         bench.ask_for(2, 1, "good.test");
         let (worker, name, answer) = bench.told().await;
         assert_eq!((worker, &*name, told(&answer).as_str()), (1, "good.test", "192.0.2.1"));
-        assert_eq!(names[4..].iter().map(|name| server.asked(name, Asked::A)).sum::<usize>(), 0, "half of the turns");
+        assert_eq!(
+            names[4..].iter().map(|name| server.asked(name, Asked::A)).sum::<usize>(),
+            0,
+            "half of the turns"
+        );
     });
 }
 
@@ -327,14 +372,19 @@ fn nobody_waits_for_a_name_in_the_line_of_another() {
             assert_eq!((&*name, told(&answer).as_str()), ("waits.test", "192.0.2.1"));
             workers.push(worker);
         }
-        assert_eq!((workers, server.asked("waits.test", Asked::A)), (vec![0, 1], 1), "resolved once, for both");
+        assert_eq!(
+            (workers, server.asked("waits.test", Asked::A)),
+            (vec![0, 1], 1),
+            "resolved once, for both"
+        );
     });
 }
 
 #[test]
 fn a_name_that_has_no_turn_in_time_found_no_room() {
     run(|server| async move {
-        let mut bench = line(&server, Limits { turn: Duration::from_millis(100), ..Limits::default() }).await;
+        let mut bench =
+            line(&server, Limits { turn: Duration::from_millis(100), ..Limits::default() }).await;
         assert_eq!(bench.told().await, (0, "waits.test".into(), Err(Unresolved::NoRoom)));
         assert_eq!(server.asked("waits.test", Asked::A), 0);
         // Nothing of it is left: another client gets it resolved.

@@ -76,7 +76,11 @@ impl Drop for Bench {
 }
 
 fn run<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
-    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(2).build().expect("a runtime");
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .build()
+        .expect("a runtime");
     LocalSet::new().block_on(&runtime, async { test().await });
 }
 
@@ -86,7 +90,9 @@ fn who_is_in_the_file_passes_with_his_password_only() {
         let mut bench = Bench::new("pass", &[("ann", "secret"), ("bob", "other")], AT_ONCE);
         let ann = bench.passes("ann", "secret").await.expect("good");
         assert_eq!(&*ann.name, "ann");
-        for (name, password) in [("ann", "other"), ("bob", "secret"), ("ann", ""), ("eve", "secret"), ("", "secret")] {
+        for (name, password) in
+            [("ann", "other"), ("bob", "secret"), ("ann", ""), ("eve", "secret"), ("", "secret")]
+        {
             assert!(bench.passes(name, password).await.is_none(), "{name} {password}");
         }
     });
@@ -157,19 +163,26 @@ fn a_full_lane_tells_nothing_of_names_and_passwords() {
             for token in 0..16 {
                 bench.ask(token, guessed, &format!("guess {token}"));
             }
-            for (token, (name, password)) in [("ann", "secret"), ("ann", "wrong"), ("eve", "wrong")].iter().enumerate()
+            for (token, (name, password)) in
+                [("ann", "secret"), ("ann", "wrong"), ("eve", "wrong")].iter().enumerate()
             {
                 bench.ask(100 + token as u64, name, password);
             }
             for _ in 0..3 {
                 let (token, user) = bench.told().await;
-                assert!(token >= 100 && user.err() == Some(Unverified::NoRoom), "{token} with guesses at {guessed}");
+                assert!(
+                    token >= 100 && user.err() == Some(Unverified::NoRoom),
+                    "{token} with guesses at {guessed}"
+                );
             }
             verifier.room.free.set(threads);
             verifier.room.give();
             for _ in 0..16 {
                 let (token, user) = bench.told().await;
-                assert!(token < 100 && user.err() == Some(Unverified::Wrong), "{token} with guesses at {guessed}");
+                assert!(
+                    token < 100 && user.err() == Some(Unverified::Wrong),
+                    "{token} with guesses at {guessed}"
+                );
             }
             assert!(bench.passes("ann", "secret").await.is_some(), "there is room again");
         }
@@ -179,7 +192,8 @@ fn a_full_lane_tells_nothing_of_names_and_passwords() {
 #[test]
 fn a_refusal_takes_its_time_whatever_its_reason() {
     run(|| async {
-        let times = Times { look_every: Duration::from_secs(9), refused_after: Duration::from_millis(300) };
+        let times =
+            Times { look_every: Duration::from_secs(9), refused_after: Duration::from_millis(300) };
         let mut bench = Bench::new("late", &[("ann", "secret")], times);
         let start = Instant::now();
         for token in 0..20 {
@@ -205,7 +219,10 @@ fn a_changed_file_counts_for_the_next_who_asks() {
         let ann = bench.passes("ann", "secret").await.expect("good");
         assert!(bench.passes("bob", "other").await.is_some());
         write(&bench.file, &[("ann", "new one")]);
-        assert!(bench.passes("ann", "secret").await.is_none() && bench.passes("bob", "other").await.is_none());
+        assert!(
+            bench.passes("ann", "secret").await.is_none()
+                && bench.passes("bob", "other").await.is_none()
+        );
         let again = bench.passes("ann", "new one").await.expect("good");
         assert!(ann.is_revoked() && !again.is_revoked());
         std::fs::write(&bench.file, "ann:plain\n").expect("a file");

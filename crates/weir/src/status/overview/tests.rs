@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use super::*;
-use crate::admin::document::{self, Answers, Clients, Connections, Io, Latency, Suspect, Window, Worker};
+use crate::admin::document::{
+    self, Answers, Clients, Connections, Io, Latency, Suspect, Window, Worker,
+};
 use crate::status::detail::detail;
 
 fn server(name: &str, state: &str, why: Option<&str>) -> Server {
@@ -74,9 +76,14 @@ fn suspect(path: &str, deaths: u32, state: &str) -> Suspect {
 
 fn troubled() -> Status {
     let mut slow = server("10.0.0.2:9090", "up", None);
-    slow.window.latency =
-        Latency { p50_us: Some(84_000), p90_us: Some(950_000), p99_us: Some(12_300_000), ..slow.window.latency };
-    (slow.waiting, slow.window.answers.c5xx, slow.window.retries, slow.connections.up) = (40, 17, 120, 30);
+    slow.window.latency = Latency {
+        p50_us: Some(84_000),
+        p90_us: Some(950_000),
+        p99_us: Some(12_300_000),
+        ..slow.window.latency
+    };
+    (slow.waiting, slow.window.answers.c5xx, slow.window.retries, slow.connections.up) =
+        (40, 17, 120, 30);
     slow.last_problem = Some(Problem { word: "reset".to_owned(), ago_us: 3_000_000 });
     let mut dead = server("10.0.0.3:9090", "down", Some("connect-failed"));
     (dead.connections.up, dead.in_flight, dead.window) = (0, 0, Window::default());
@@ -105,7 +112,11 @@ fn troubled() -> Status {
         },
         workers: vec![worker(0, true, 3), worker(1, false, 380)],
         upstreams: vec![
-            Upstream { name: "app".to_owned(), usable: true, servers: vec![healthy, slow, dead, liar, drained] },
+            Upstream {
+                name: "app".to_owned(),
+                usable: true,
+                servers: vec![healthy, slow, dead, liar, drained],
+            },
             Upstream { name: "legacy".to_owned(), usable: true, servers: vec![suspended] },
         ],
         suspects: vec![
@@ -183,12 +194,18 @@ fn screens_are_as_stored() {
         let shown = overview(&troubled(), plain(width));
         // Sentences may be longer than the table.
         let table = shown.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-        assert!(table.clone().count() >= 8 && table.into_iter().all(|line| line.chars().count() <= width), "{shown}");
+        assert!(
+            table.clone().count() >= 8
+                && table.into_iter().all(|line| line.chars().count() <= width),
+            "{shown}"
+        );
         same(name, &shown);
     }
     same("server.txt", &detail(&one_server(), plain(80)));
     let wide = detail(&one_server(), plain(usize::MAX));
-    let cells = |line: usize| wide.lines().rev().nth(line).expect("a row").split_whitespace().collect::<Vec<_>>();
+    let cells = |line: usize| {
+        wide.lines().rev().nth(line).expect("a row").split_whitespace().collect::<Vec<_>>()
+    };
     assert_eq!((cells(3)[7], cells(0)[10]), ("GLITCHES", "2"), "{wide}");
     same("line.txt", &line(&troubled()));
 }
@@ -199,13 +216,22 @@ fn who_is_sick_is_seen_first() {
     let look = Look { width: 80, colour: false };
     for (name, sort) in [("watched.txt", Sort::Configured), ("watched-slow.txt", Sort::Slow)] {
         let page = watched(&troubled(), look, sort);
-        let shown = [page.head.as_slice(), &["-".repeat(80)], &page.body, &[String::new()]].concat().join("\n");
-        let rows = page.body.iter().filter(|line| line.starts_with("app ") || line.starts_with("legacy "));
-        assert!(rows.clone().count() == 6 && rows.into_iter().all(|line| line.chars().count() <= 80), "{shown}");
+        let shown = [page.head.as_slice(), &["-".repeat(80)], &page.body, &[String::new()]]
+            .concat()
+            .join("\n");
+        let rows =
+            page.body.iter().filter(|line| line.starts_with("app ") || line.starts_with("legacy "));
+        assert!(
+            rows.clone().count() == 6 && rows.into_iter().all(|line| line.chars().count() <= 80),
+            "{shown}"
+        );
         same(name, &shown);
     }
-    for (name, short) in [("abcdefghij", "abcdefghij"), ("abcdefghijk", "abcd..hijk"), ("äöüäöüäöüäöü", "äöüä..üäöü")]
-    {
+    for (name, short) in [
+        ("abcdefghij", "abcdefghij"),
+        ("abcdefghijk", "abcd..hijk"),
+        ("äöüäöüäöüäöü", "äöüä..üäöü"),
+    ] {
         assert_eq!(shortened(name, 10), short);
     }
 }
@@ -213,9 +239,16 @@ fn who_is_sick_is_seen_first() {
 /// A doubt that lasts until an operator clears it is shown by its name.
 #[test]
 fn what_lasts_has_its_reason() {
-    for (doubt, reason) in [(None, "it sent a surplus response"), (Some("misframing"), "misframing")] {
+    for (doubt, reason) in
+        [(None, "it sent a surplus response"), (Some("misframing"), "misframing")]
+    {
         let (mut status, mut page) = (troubled(), one_server());
-        for server in status.upstreams.iter_mut().flat_map(|upstream| &mut upstream.servers).chain([&mut page.server]) {
+        for server in status
+            .upstreams
+            .iter_mut()
+            .flat_map(|upstream| &mut upstream.servers)
+            .chain([&mut page.server])
+        {
             (server.trust, server.penalty_for) = ("surplus".to_owned(), doubt.map(str::to_owned));
         }
         let look = Look { width: usize::MAX, colour: false };
@@ -240,18 +273,23 @@ fn colours_are_only_added() {
 #[test]
 fn a_drain_ends_without_alarm() {
     let mut status = troubled();
-    (status.state, status.ready, status.unready) = ("draining".to_owned(), false, Some("draining".to_owned()));
+    (status.state, status.ready, status.unready) =
+        ("draining".to_owned(), false, Some("draining".to_owned()));
     for worker in &mut status.workers {
         (worker.responsive, worker.ended) = (false, true);
     }
     let shown = overview(&status, Look { width: 80, colour: true });
     assert!(shown.contains("worker 1 has ended") && !shown.contains("\x1b[31m"), "{shown}");
     status.state = "running".to_owned();
-    assert!(overview(&status, Look { width: 80, colour: true }).contains("\x1b[31mworker 0 has ended"));
+    assert!(
+        overview(&status, Look { width: 80, colour: true }).contains("\x1b[31mworker 0 has ended")
+    );
 }
 
 #[test]
 fn an_empty_document_is_a_screen_too() {
     assert!(overview(&Status::default(), Look { width: 1, colour: true }).contains("weir"));
-    assert!(!detail(&document::ServerStatus::default(), Look { width: 1, colour: false }).is_empty());
+    assert!(
+        !detail(&document::ServerStatus::default(), Look { width: 1, colour: false }).is_empty()
+    );
 }

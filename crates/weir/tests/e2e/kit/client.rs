@@ -41,7 +41,8 @@ impl Client {
 
     /// Connects from another address of this host.
     pub fn connect_from(from: IpAddr, address: SocketAddr) -> Client {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a descriptor");
+        let socket =
+            Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a descriptor");
         socket.bind(&SocketAddr::new(from, 0).into()).expect("an address of this host");
         socket.connect(&address.into()).expect("weir accepts");
         Client::of(socket.into())
@@ -50,7 +51,13 @@ impl Client {
     /// Uses an existing connection.
     pub fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("a socket option");
-        Client { stream: patient(stream), judge: StrictReplies::new(), ended: None, met_reset: false, received: 0 }
+        Client {
+            stream: patient(stream),
+            judge: StrictReplies::new(),
+            ended: None,
+            met_reset: false,
+            received: 0,
+        }
     }
 
     /// Announces a request to the judge of replies. Call it before its last byte is sent.
@@ -88,7 +95,8 @@ impl Client {
     /// Writes; false: weir has already closed.
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         let outcome = self.stream.write_all(bytes);
-        self.met_reset |= outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+        self.met_reset |=
+            outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
         outcome.is_ok()
     }
 
@@ -107,7 +115,8 @@ impl Client {
 
     /// Returns the next final reply.
     pub fn reply(&mut self) -> Reply {
-        self.try_reply().unwrap_or_else(|| panic!("expected a reply, the connection ended: {:?}", self.ended))
+        self.try_reply()
+            .unwrap_or_else(|| panic!("expected a reply, the connection ended: {:?}", self.ended))
     }
 
     /// Returns the next final reply, or None if the connection ends before it.
@@ -125,7 +134,11 @@ impl Client {
     /// Returns interim replies since the last final one; waits for at least one.
     pub fn interim(&mut self) -> Vec<u16> {
         while self.judge.interim().is_empty() {
-            assert!(self.read(), "expected an interim reply, the connection ended: {:?}", self.ended);
+            assert!(
+                self.read(),
+                "expected an interim reply, the connection ended: {:?}",
+                self.ended
+            );
         }
         self.judge.interim().to_vec()
     }
@@ -136,7 +149,9 @@ impl Client {
         loop {
             match self.judge.current() {
                 Some(reply) if reply.body.length >= bytes => return reply.clone(),
-                _ => assert!(self.read(), "expected a body, the connection ended: {:?}", self.ended),
+                _ => {
+                    assert!(self.read(), "expected a body, the connection ended: {:?}", self.ended)
+                }
             }
         }
     }
@@ -156,7 +171,12 @@ impl Client {
     pub fn tunnel(&mut self, bytes: usize) -> Vec<u8> {
         let mut all = self.judge.take_tunnel();
         while all.len() < bytes {
-            assert!(self.read(), "tunnel ended after {} of {bytes} bytes: {:?}", all.len(), self.ended);
+            assert!(
+                self.read(),
+                "tunnel ended after {} of {bytes} bytes: {:?}",
+                all.len(),
+                self.ended
+            );
             all.extend(self.judge.take_tunnel());
         }
         all
@@ -200,7 +220,9 @@ impl Client {
             Ok(0) => self.over(self.met_reset),
             Ok(n) => {
                 self.received += n as u64;
-                self.judge.feed(&buffer[..n]).unwrap_or_else(|violation| panic!("weir sent to a client: {violation}"));
+                self.judge
+                    .feed(&buffer[..n])
+                    .unwrap_or_else(|violation| panic!("weir sent to a client: {violation}"));
                 true
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => self.over(true),

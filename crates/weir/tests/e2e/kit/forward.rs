@@ -12,7 +12,12 @@ pub fn start(io: Io, server: &Server, forward: &str, more: &str) -> (Weir, Socke
 }
 
 /// Does the same under a limit of open descriptors.
-pub fn start_with_descriptors(io: Io, server: &Server, forward: &str, descriptors: u32) -> (Weir, SocketAddr) {
+pub fn start_with_descriptors(
+    io: Io,
+    server: &Server,
+    forward: &str,
+    descriptors: u32,
+) -> (Weir, SocketAddr) {
     let (text, address) = written(server, forward, "");
     (Weir::start_with_descriptors(io, 2, &text, descriptors), address)
 }

@@ -10,7 +10,9 @@ use weir_http::h2::hpack::Decoder;
 
 use super::{Patient, patient};
 
-pub use weir_check::streams::kind::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
+pub use weir_check::streams::kind::{
+    DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+};
 pub use weir_check::streams::{END_HEADERS, END_STREAM, PREFACE, frame, header_block};
 
 /// The response on a stream.
@@ -75,10 +77,17 @@ impl Http2Client {
     }
 
     /// Returns the bytes of a request on a new stream, and the stream. `more`: a body follows.
-    pub fn request(&mut self, method: &str, path: &str, fields: &[(&str, &str)], more: bool) -> (Vec<u8>, u32) {
+    pub fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+        more: bool,
+    ) -> (Vec<u8>, u32) {
         let stream = self.next;
         self.next += 2;
-        let head = [(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", path)];
+        let head =
+            [(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", path)];
         let flags = END_HEADERS | if more { 0 } else { END_STREAM };
         self.answers.insert(stream, Answer::default());
         (frame(HEADERS, flags, stream, &header_block(&[&head, fields].concat())), stream)
@@ -120,7 +129,12 @@ impl Http2Client {
     pub fn read_frame(&mut self) {
         let mut head = [0; 9];
         if let Err(error) = self.stream.read_exact(&mut head) {
-            assert_ne!(error.kind(), ErrorKind::TimedOut, "no frame in time: {error}; so far {:?}", self.answers);
+            assert_ne!(
+                error.kind(),
+                ErrorKind::TimedOut,
+                "no frame in time: {error}; so far {:?}",
+                self.answers
+            );
             self.closed = true;
             return;
         }
@@ -129,18 +143,25 @@ impl Http2Client {
         assert!(length <= 16_384, "a frame of {length} bytes");
         let mut payload = vec![0; length];
         self.stream.read_exact(&mut payload).expect("a whole frame");
-        let word = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().expect("four bytes"));
+        let word =
+            |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().expect("four bytes"));
         match head[3] {
             SETTINGS if head[4] & 1 == 0 => self.send(&frame(SETTINGS, 1, 0, &[])),
             PING if head[4] & 1 == 1 => self.pongs.push(payload),
             GOAWAY => self.goaways.push((word(0), word(4))),
-            RST_STREAM => self.answers.get_mut(&stream).expect("a stream of ours").reset = Some(word(0)),
+            RST_STREAM => {
+                self.answers.get_mut(&stream).expect("a stream of ours").reset = Some(word(0))
+            }
             HEADERS => {
                 assert_ne!(head[4] & END_HEADERS, 0, "heads of tests are small");
                 let answer = self.answers.get_mut(&stream).expect("a stream of ours");
-                assert!(!answer.ended && answer.reset.is_none(), "a head behind the end of stream {stream}");
+                assert!(
+                    !answer.ended && answer.reset.is_none(),
+                    "a head behind the end of stream {stream}"
+                );
                 let take = |name: &[u8], value: &[u8]| {
-                    let [name, value] = [name, value].map(|text| String::from_utf8_lossy(text).into_owned());
+                    let [name, value] =
+                        [name, value].map(|text| String::from_utf8_lossy(text).into_owned());
                     match name.as_str() {
                         ":status" => answer.statuses.push(value.parse().expect("a status")),
                         _ => answer.fields.push((name, value)),
@@ -152,13 +173,20 @@ impl Http2Client {
             }
             DATA => {
                 let answer = self.answers.get_mut(&stream).expect("a stream of ours");
-                assert!(!answer.ended && answer.reset.is_none(), "bytes behind the end of stream {stream}");
+                assert!(
+                    !answer.ended && answer.reset.is_none(),
+                    "bytes behind the end of stream {stream}"
+                );
                 answer.body.extend(&payload);
                 answer.ended = head[4] & END_STREAM != 0;
                 if self.gives_credit && length > 0 {
                     let credit = (length as u32).to_be_bytes();
                     self.send(
-                        &[frame(WINDOW_UPDATE, 0, 0, &credit), frame(WINDOW_UPDATE, 0, stream, &credit)].concat(),
+                        &[
+                            frame(WINDOW_UPDATE, 0, 0, &credit),
+                            frame(WINDOW_UPDATE, 0, stream, &credit),
+                        ]
+                        .concat(),
                     );
                 }
             }

@@ -23,15 +23,16 @@ use std::time::Duration;
 
 #[allow(unused_imports)] // the kit offers all of it to tests that are to come
 pub use weir_check::waiting::{
-    Bounded, CAP, Patient, Waiting, bounded, eventually, eventually_or, patience_now, patient, received,
+    Bounded, CAP, Patient, Waiting, bounded, eventually, eventually_or, patience_now, patient,
+    received,
 };
 
 pub use client::{Client, Ended, keep_asking, request, timed_get};
 pub use neighbour::{Neighbour, ip};
 pub use server::{Behaviour, Gone, Honest, Link, Log, SWITCH, Server};
 pub use tools::{
-    Nginx, Scratch, TcpSocket, browse, finish, finish_without_rights, in_own_network, in_own_network_as_root, passwd,
-    run, tcp_sockets,
+    Nginx, Scratch, TcpSocket, browse, finish, finish_without_rights, in_own_network,
+    in_own_network_as_root, passwd, run, tcp_sockets,
 };
 pub use weir::{Io, Weir, app, free_port, status};
 
@@ -75,7 +76,9 @@ pub struct Random(u64);
 impl Random {
     /// Starts from `WEIR_SEED`, or from the clock.
     pub fn new() -> Random {
-        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |t| t.as_nanos());
+        let clock = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |t| t.as_nanos());
         let seed = match std::env::var("WEIR_SEED") {
             Ok(text) => text.parse().expect("WEIR_SEED is a number"),
             Err(_) => (clock as u64) >> 8,

@@ -56,7 +56,10 @@ impl Reply {
     /// # Panics
     /// A word is not an address.
     pub fn of(addresses: &str, ttl_s: u32) -> Reply {
-        Reply::Addresses(addresses.split_whitespace().map(|word| word.parse().expect("an address")).collect(), ttl_s)
+        Reply::Addresses(
+            addresses.split_whitespace().map(|word| word.parse().expect("an address")).collect(),
+            ttl_s,
+        )
     }
 
     /// Returns the same, held until it is released.
@@ -123,7 +126,11 @@ impl NameServer {
         let mut state = self.shared.state();
         while state.asked.get(&key).map_or(0, HashSet::len) < times {
             let asked = state.asked.get(&key).map_or(0, HashSet::len);
-            assert!(waiting.goes_on(), "{name} was asked for {asked} of {times} times; {}", waiting.story());
+            assert!(
+                waiting.goes_on(),
+                "{name} was asked for {asked} of {times} times; {}",
+                waiting.story()
+            );
             state = self.shared.changed.wait_timeout(state, waiting.block()).expect("no panic").0;
         }
     }
@@ -182,9 +189,11 @@ impl Shared {
             _ => return,
         };
         let mut state = self.state();
-        let is_new = state.asked.entry((name.clone(), kind)).or_default().insert(question.metadata.id);
-        let is_known =
-            [Kind::A, Kind::Aaaa, Kind::Srv].iter().any(|kind| state.scripts.contains_key(&(name.clone(), *kind)));
+        let is_new =
+            state.asked.entry((name.clone(), kind)).or_default().insert(question.metadata.id);
+        let is_known = [Kind::A, Kind::Aaaa, Kind::Srv]
+            .iter()
+            .any(|kind| state.scripts.contains_key(&(name.clone(), *kind)));
         let reply = match state.scripts.get_mut(&(name.clone(), kind)) {
             Some(replies) if replies.len() > 1 && is_new => replies.pop_front(),
             Some(replies) => replies.front().cloned(),
@@ -245,7 +254,9 @@ impl Shared {
                 let mut other = message.clone();
                 other.metadata.id = message.metadata.id.wrapping_add(1);
                 addresses(&mut other, query.name(), &[IpAddr::from([198, 51, 100, 66])], 60);
-                for bytes in [Vec::new(), vec![0], vec![7; 40], other.to_vec().expect("a short message")] {
+                for bytes in
+                    [Vec::new(), vec![0], vec![7; 40], other.to_vec().expect("a short message")]
+                {
                     let _ = self.socket.send_to(&bytes, to);
                 }
                 return self.fill(message, query, reply, to);

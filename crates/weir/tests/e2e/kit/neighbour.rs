@@ -16,11 +16,17 @@ pub struct Neighbour {
 impl Neighbour {
     /// Makes an unconnected one.
     pub fn apart() -> Neighbour {
-        let holder = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare starts");
+        let holder = Command::new("unshare")
+            .args(["--net", "sleep", "600"])
+            .spawn()
+            .expect("unshare starts");
         let neighbour = Neighbour { holder };
         let own = Namespace::current().expect("a namespace");
-        let is_other =
-            || Namespace::open(neighbour.place().as_ref()).and_then(|other| other.is(&own)).is_ok_and(|is| !is);
+        let is_other = || {
+            Namespace::open(neighbour.place().as_ref())
+                .and_then(|other| other.is(&own))
+                .is_ok_and(|is| !is)
+        };
         eventually("it is there", is_other);
         neighbour
     }

@@ -17,7 +17,8 @@ use super::{Waiting, eventually, tcp_sockets};
 const LAST_REQUESTS: usize = 5;
 
 /// The response of a server that accepts an Upgrade.
-pub const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+pub const SWITCH: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
 /// The treatment of requests by a server. One object serves all its connections.
 pub trait Behaviour: Send + Sync + 'static {
@@ -93,7 +94,9 @@ impl Log {
     fn story(&self) -> String {
         let asked = self.requests.len();
         let last = self.requests.iter().skip(asked.saturating_sub(LAST_REQUESTS));
-        let last: Vec<_> = last.map(|(at, request)| format!("{at}: {} {}", request.method, request.target)).collect();
+        let last: Vec<_> = last
+            .map(|(at, request)| format!("{at}: {} {}", request.method, request.target))
+            .collect();
         format!(
             "accepted {}, open {}, requests {asked} (the last: {last:?}), most unanswered {:?}, faults {:#?}, events {:?}",
             self.accepted, self.open, self.depths, self.faults, self.events
@@ -136,7 +139,8 @@ impl Server {
         let shared = Arc::new(Shared::default());
         let stopping = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (log, stop) = (Arc::clone(&shared), Arc::clone(&stopping));
-        let acceptor = std::thread::spawn(move || accept(&listener, &log, &stop, &Arc::new(behaviour), rules));
+        let acceptor =
+            std::thread::spawn(move || accept(&listener, &log, &stop, &Arc::new(behaviour), rules));
         Server { address, shared, stopping, acceptor: Some(acceptor) }
     }
 
@@ -255,8 +259,13 @@ fn accept<B: Behaviour>(
             log.depths.push(0);
             log.sockets.push(stream.try_clone().ok());
         });
-        let mut link =
-            Link { index, answers: 0, stream, judge: StrictRequests::new(rules), shared: Arc::clone(shared) };
+        let mut link = Link {
+            index,
+            answers: 0,
+            stream,
+            judge: StrictRequests::new(rules),
+            shared: Arc::clone(shared),
+        };
         let behaviour = Arc::clone(behaviour);
         std::thread::spawn(move || {
             let _end = OnEnd(Arc::clone(&link.shared), link.index);
@@ -294,7 +303,9 @@ impl Link {
             while let Some(request) = self.next_request() {
                 behaviour.on_request(self, &request)?;
             }
-            if let Some(request) = self.judge.current().filter(|it| told_of != Some(it.offset)).cloned() {
+            if let Some(request) =
+                self.judge.current().filter(|it| told_of != Some(it.offset)).cloned()
+            {
                 told_of = Some(request.offset);
                 behaviour.on_head(self, &request)?;
             }
@@ -427,7 +438,10 @@ impl Link {
     pub fn honest(&mut self, request: &Request) -> Result<(), Gone> {
         let answer = honest_answer(request.nonce());
         let end = match request.method.as_str() {
-            "HEAD" => answer.windows(4).position(|window| window == b"\r\n\r\n").map_or(answer.len(), |at| at + 4),
+            "HEAD" => answer
+                .windows(4)
+                .position(|window| window == b"\r\n\r\n")
+                .map_or(answer.len(), |at| at + 4),
             _ => answer.len(),
         };
         self.answer(&answer[..end])
@@ -443,7 +457,8 @@ impl Link {
             Ending::HalfAnswer => self.honest(request),
             Ending::Announced => {
                 let answer = String::from_utf8(honest_answer(request.nonce())).expect("text");
-                self.answer(answer.replacen("\r\n", "\r\nConnection: close\r\n", 1).as_bytes()).and(Err(Gone))
+                self.answer(answer.replacen("\r\n", "\r\nConnection: close\r\n", 1).as_bytes())
+                    .and(Err(Gone))
             }
             Ending::Rst => {
                 self.honest(request)?;
@@ -508,13 +523,19 @@ impl Link {
     /// machine a few small segments fill the first window of a connection.
     pub fn until_acknowledged(&self) {
         let name = |address: SocketAddr| match address.ip() {
-            IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
+            IpAddr::V4(ip) => {
+                format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port())
+            }
             IpAddr::V6(_) => panic!("servers of tests have IPv4 addresses"),
         };
-        let (Ok(own), Ok(peer)) = (self.stream.local_addr(), self.stream.peer_addr()) else { return };
+        let (Ok(own), Ok(peer)) = (self.stream.local_addr(), self.stream.peer_addr()) else {
+            return;
+        };
         let (own, peer) = (name(own), name(peer));
         eventually("weir's system acknowledges an answer", || {
-            let socket = tcp_sockets().into_iter().find(|socket| socket.local == own && socket.remote == peer);
+            let socket = tcp_sockets()
+                .into_iter()
+                .find(|socket| socket.local == own && socket.remote == peer);
             socket.is_none_or(|socket| socket.unacknowledged == 0)
         });
     }

@@ -10,7 +10,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, Connection, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, Error, SignatureScheme,
+};
 
 use super::{Scratch, patient, run};
 
@@ -47,7 +49,8 @@ pub fn certificate(scratch: &Scratch, kind: &str, names: &[&str], days: i32) -> 
     let [certificate, key, request, extensions] = ["pem", "key", "csr", "ext"].map(path);
     let text = |path: &PathBuf| path.display().to_string();
     let list: String = names.iter().map(|name| format!(",DNS:{name}")).collect();
-    scratch.write(&format!("{stem}.ext"), format!("subjectAltName=IP:127.0.0.1{list}\n").as_bytes());
+    scratch
+        .write(&format!("{stem}.ext"), format!("subjectAltName=IP:127.0.0.1{list}\n").as_bytes());
     let of_kind: &[&str] = if kind == "rsa" {
         &["-newkey", "rsa:2048"]
     } else {
@@ -58,10 +61,12 @@ pub fn certificate(scratch: &Scratch, kind: &str, names: &[&str], days: i32) -> 
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     let (key_text, request_text) = (text(&key), text(&request));
-    let new = ["req", "-new", "-nodes", "-subj", "/CN=weir", "-keyout", &key_text, "-out", &request_text];
+    let new =
+        ["req", "-new", "-nodes", "-subj", "/CN=weir", "-keyout", &key_text, "-out", &request_text];
     openssl(&[&new, of_kind].concat());
     let days = days.to_string();
-    let sign = ["x509", "-req", "-days", &days, "-in", &request_text, "-signkey", &key_text, "-out"];
+    let sign =
+        ["x509", "-req", "-days", &days, "-in", &request_text, "-signkey", &key_text, "-out"];
     openssl(&[&sign[..], &[&text(&certificate), "-extfile", &text(&extensions)]].concat());
     Files { certificate, key }
 }
@@ -108,8 +113,12 @@ impl ServerCertVerifier for Anybody {
 /// Returns a client's configuration, before it connects.
 pub fn config() -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().expect("versions that the provider has");
-    let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
+    let builder =
+        builder.with_safe_default_protocol_versions().expect("versions that the provider has");
+    let mut config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_no_client_auth();
     config.resumption = rustls::client::Resumption::disabled();
     Arc::new(config)
 }
@@ -124,7 +133,11 @@ pub fn connection(config: &Arc<ClientConfig>, name: &str) -> ClientConnection {
 ///
 /// # Errors
 /// What went wrong.
-pub fn handshake(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> std::io::Result<Vec<u8>> {
+pub fn handshake(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+    name: &str,
+) -> std::io::Result<Vec<u8>> {
     let mut stream = patient(TcpStream::connect(address)?);
     let mut connection = connection(config, name);
     while connection.is_handshaking() {
@@ -153,7 +166,8 @@ pub fn bridge_behind(to: SocketAddr, header: Vec<u8>) -> SocketAddr {
                 if cross(&near, &far, connection.into(), true).is_err() {
                     // Both ends learn of the abort.
                     for stream in [&near, &far] {
-                        let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
+                        let _ = socket2::SockRef::from(stream)
+                            .set_linger(Some(std::time::Duration::ZERO));
                     }
                 }
             });

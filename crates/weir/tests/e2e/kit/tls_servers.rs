@@ -24,8 +24,22 @@ fn openssl(arguments: &[&str]) {
 pub fn ca(scratch: &Scratch, name: &str) -> Files {
     let [certificate, key] = ["pem", "key"].map(|end| scratch.path(&format!("{name}.{end}")));
     let text = |path: &std::path::Path| path.display().to_string();
-    let new = ["req", "-x509", "-nodes", "-days", "9", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj"];
-    openssl(&[&new[..], &[&format!("/CN={name}"), "-keyout", &text(&key), "-out", &text(&certificate)]].concat());
+    let new = [
+        "req",
+        "-x509",
+        "-nodes",
+        "-days",
+        "9",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-subj",
+    ];
+    openssl(
+        &[&new[..], &[&format!("/CN={name}"), "-keyout", &text(&key), "-out", &text(&certificate)]]
+            .concat(),
+    );
     Files { certificate, key }
 }
 
@@ -49,23 +63,39 @@ pub fn signed(scratch: &Scratch, ca: &Files, stem: &str, names: &str, days: i32)
     let path = |end: &str| scratch.path(&format!("{stem}.{end}"));
     let [certificate, key, request] = ["pem", "key", "csr"].map(path);
     let text = |path: &std::path::Path| path.display().to_string();
-    let extensions = scratch.write(&format!("{stem}.ext"), format!("subjectAltName={names}\n").as_bytes());
-    let new = ["req", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=leaf"];
+    let extensions =
+        scratch.write(&format!("{stem}.ext"), format!("subjectAltName={names}\n").as_bytes());
+    let new = [
+        "req",
+        "-new",
+        "-nodes",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-subj",
+        "/CN=leaf",
+    ];
     openssl(&[&new[..], &["-keyout", &text(&key), "-out", &text(&request)]].concat());
     let (days, ca_text, ca_key) = (days.to_string(), text(&ca.certificate), text(&ca.key));
-    let sign = ["x509", "-req", "-CAcreateserial", "-days", &days, "-CA", &ca_text, "-CAkey", &ca_key];
-    let files = ["-in", &text(&request), "-out", &text(&certificate), "-extfile", &text(&extensions)];
+    let sign =
+        ["x509", "-req", "-CAcreateserial", "-days", &days, "-CA", &ca_text, "-CAkey", &ca_key];
+    let files =
+        ["-in", &text(&request), "-out", &text(&certificate), "-extfile", &text(&extensions)];
     openssl(&[&sign[..], &files].concat());
     Files { certificate, key }
 }
 
 /// Makes a revocation list of a CA with these certificates in it.
 pub fn list(scratch: &Scratch, ca: &Files, stem: &str, revoked: &[&Files]) -> PathBuf {
-    let of = |end: &str, text: &str| scratch.write(&format!("{stem}.{end}"), text.as_bytes()).display().to_string();
+    let of = |end: &str, text: &str| {
+        scratch.write(&format!("{stem}.{end}"), text.as_bytes()).display().to_string()
+    };
     let (index, number) = (of("index", ""), of("number", "01\n"));
     let extensions = "crl_extensions=e\n[e]\nauthorityKeyIdentifier=keyid\n";
-    let text =
-        format!("[ca]\ndefault_ca=a\n[a]\ndatabase={index}\ncrlnumber={number}\ndefault_md=sha256\n{extensions}");
+    let text = format!(
+        "[ca]\ndefault_ca=a\n[a]\ndatabase={index}\ncrlnumber={number}\ndefault_md=sha256\n{extensions}"
+    );
     let config = of("conf", &text);
     let out = scratch.path(&format!("{stem}.crl"));
     let text = |path: &std::path::Path| path.display().to_string();
@@ -90,7 +120,12 @@ pub fn response(scratch: &Scratch, ca: &Files, about: &Files, stem: &str) -> Pat
     let (by, key, path) = (text(&ca.certificate), text(&ca.key), text(&out));
     let of_ca = ["-CA", &by, "-rsigner", &by, "-rkey", &key, "-issuer", &by];
     openssl(
-        &[&["ocsp", "-ndays", "1", "-index", &index], &of_ca[..], &["-cert", &certificate, "-respout", &path]].concat(),
+        &[
+            &["ocsp", "-ndays", "1", "-index", &index],
+            &of_ca[..],
+            &["-cert", &certificate, "-respout", &path],
+        ]
+        .concat(),
     );
     out
 }
@@ -99,17 +134,22 @@ pub fn response(scratch: &Scratch, ca: &Files, about: &Files, stem: &str) -> Pat
 /// signed by this CA.
 pub fn serving(files: &Files, clients: Option<&Files>) -> Arc<ServerConfig> {
     let certificates = |files: &Files| -> Vec<CertificateDer<'static>> {
-        CertificateDer::pem_file_iter(&files.certificate).expect("a file").map(|one| one.expect("PEM")).collect()
+        CertificateDer::pem_file_iter(&files.certificate)
+            .expect("a file")
+            .map(|one| one.expect("PEM"))
+            .collect()
     };
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-    let builder = builder.with_safe_default_protocol_versions().expect("versions that the provider has");
+    let builder =
+        builder.with_safe_default_protocol_versions().expect("versions that the provider has");
     let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(ca) => {
             let mut roots = RootCertStore::empty();
             roots.add(certificates(ca)[0].clone()).expect("a CA");
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
             builder.with_client_cert_verifier(verifier.expect("a verifier"))
         }
     };

@@ -18,7 +18,8 @@ impl Scratch {
     /// Makes a new one.
     pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).expect("a writable temporary directory");
         Scratch(path)
@@ -94,9 +95,13 @@ pub fn finish(command: &mut Command) -> Output {
     for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         command.env_remove(name).env_remove(name.to_uppercase());
     }
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error} (make setup installs it)"));
-    let pipes: [Box<dyn Read + Send>; 2] =
-        [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error} (make setup installs it)"));
+    let pipes: [Box<dyn Read + Send>; 2] = [
+        Box::new(child.stdout.take().expect("piped")),
+        Box::new(child.stderr.take().expect("piped")),
+    ];
     let [stdout, stderr] = pipes.map(|mut pipe| {
         std::thread::spawn(move || {
             let mut all = Vec::new();
@@ -105,16 +110,21 @@ pub fn finish(command: &mut Command) -> Output {
     });
     let mut waiting = Waiting::for_program();
     // Its children have its pipes as well.
-    while child.try_wait().expect("a child").is_none() || !stdout.is_finished() || !stderr.is_finished() {
+    while child.try_wait().expect("a child").is_none()
+        || !stdout.is_finished()
+        || !stderr.is_finished()
+    {
         if !waiting.goes_on() {
-            let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
+            let _ =
+                Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
             let _ = child.wait();
             panic!("{command:?} doesn't end; {}", waiting.story());
         }
         std::thread::park_timeout(Duration::from_millis(2));
     }
     let status = child.wait().expect("a child");
-    let [stdout, stderr] = [stdout, stderr].map(|reader| reader.join().expect("no panic").expect("a pipe can be read"));
+    let [stdout, stderr] = [stdout, stderr]
+        .map(|reader| reader.join().expect("no panic").expect("a pipe can be read"));
     Output { status, stdout, stderr }
 }
 
@@ -142,7 +152,10 @@ pub fn in_own_network_as_root(test: &str, body: impl FnOnce()) {
 fn in_network(unshare: &[&str], test: &str, body: impl FnOnce()) {
     const INSIDE: &str = "WEIR_TEST_IN_OWN_NETWORK";
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
-        assert!(run("ip", &["link", "set", "lo", "up"]).status.success(), "the loopback interface of the namespace");
+        assert!(
+            run("ip", &["link", "set", "lo", "up"]).status.success(),
+            "the loopback interface of the namespace"
+        );
         return body();
     }
     let binary = std::env::current_exe().expect("a test binary");
@@ -150,7 +163,8 @@ fn in_network(unshare: &[&str], test: &str, body: impl FnOnce()) {
     command.args(unshare).arg(binary).args(["--exact", test, "--nocapture"]);
     command.env(INSIDE, test).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     let done = finish(&mut command);
-    let (shown, told) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let (shown, told) =
+        (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     if told.starts_with("unshare: ") {
         return eprintln!("not tested: {told}");
     }
@@ -183,15 +197,16 @@ impl Nginx {
     /// Starts a proxy with kept connections to this server.
     pub fn in_front_of(server: SocketAddr) -> Nginx {
         let upstream = format!("upstream app {{ server {server}; keepalive 32; }}");
-        let location =
-            "location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
+        let location = "location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
         Nginx::run(Scratch::new(), &upstream, location)
     }
 
     fn run(scratch: Scratch, http: &str, more: &str) -> Nginx {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let config = scratch.write("nginx.conf", configuration(&scratch.0, address, http, more).as_bytes());
-        let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
+        let config =
+            scratch.write("nginx.conf", configuration(&scratch.0, address, http, more).as_bytes());
+        let program =
+            ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
         let mut command = Command::new(program.unwrap_or("nginx"));
         command.arg("-p").arg(&scratch.0).arg("-c").arg(config).args(["-e", "error.log"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -29,8 +29,10 @@ impl UnixFront {
             for near in listener.incoming().flatten() {
                 count.fetch_add(1, Ordering::SeqCst);
                 let Ok(far) = TcpStream::connect(to) else { continue };
-                let (near_too, far_too) =
-                    (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
+                let (near_too, far_too) = (
+                    near.try_clone().expect("a descriptor"),
+                    far.try_clone().expect("a descriptor"),
+                );
                 std::thread::spawn(move || up(&near, &far));
                 std::thread::spawn(move || down(&near_too, &far_too));
             }
@@ -56,7 +58,8 @@ pub fn to_unix(path: &Path, first: &[u8]) -> SocketAddr {
             // A client that is rejected sees the end.
             let Ok(mut far) = connect(&path) else { continue };
             far.write_all(&first).expect("the other side reads");
-            let (near_too, far_too) = (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
+            let (near_too, far_too) =
+                (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
             std::thread::spawn(move || {
                 let _ = copy(&mut &near, &mut &far);
                 let _ = far.shutdown(Shutdown::Write);
@@ -74,7 +77,9 @@ fn connect(path: &Path) -> Result<UnixStream> {
     let mut waiting = Waiting::begin();
     loop {
         match UnixStream::connect(path) {
-            Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) && waiting.goes_on() => {
+            Err(error)
+                if matches!(error.kind(), NotFound | ConnectionRefused) && waiting.goes_on() =>
+            {
                 std::thread::park_timeout(Duration::from_millis(2));
             }
             done => return done,

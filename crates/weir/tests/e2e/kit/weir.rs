@@ -99,7 +99,11 @@ impl Weir {
     /// The same under a limit of open descriptors.
     pub fn start_with_descriptors(io: Io, workers: u32, rest: &str, descriptors: u32) -> Weir {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_weir")]);
+        shell.args([
+            "-c",
+            &format!("ulimit -n {descriptors}; exec \"$0\" \"$@\""),
+            env!("CARGO_BIN_EXE_weir"),
+        ]);
         Weir::start_by(io, workers, rest, shell)
     }
 
@@ -109,7 +113,8 @@ impl Weir {
         let scratch = Scratch::new();
         // Catalogues of hostile requests know this name.
         let name = if rest.contains("via-name") { "" } else { "via-name \"weir\"\n" };
-        let text = format!("workers {workers}\nio \"{}\"\n{name}listen \"{address}\"\n{rest}", io.word());
+        let text =
+            format!("workers {workers}\nio \"{}\"\n{name}listen \"{address}\"\n{rest}", io.word());
         let file = scratch.write("weir.kdl", text.as_bytes());
         command.args(["run", "-c"]).arg(&file).env_remove("WEIR_CONFIG");
         command.env("WEIR_ADMIN", scratch.path("admin.sock"));
@@ -122,7 +127,11 @@ impl Weir {
     }
 
     /// The same with these variables of the environment.
-    pub fn command_with(arguments: &[&str], address: SocketAddr, variables: &[(&str, &str)]) -> Weir {
+    pub fn command_with(
+        arguments: &[&str],
+        address: SocketAddr,
+        variables: &[(&str, &str)],
+    ) -> Weir {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(arguments).env("WEIR_ADMIN", "off").envs(variables.iter().copied());
         Weir::watch(command, &[address], Scratch::new())
@@ -132,8 +141,10 @@ impl Weir {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("weir starts");
         let said = Arc::new(Mutex::new(String::new()));
-        let pipes: [Box<dyn Read + Send>; 2] =
-            [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
+        let pipes: [Box<dyn Read + Send>; 2] = [
+            Box::new(child.stdout.take().expect("piped")),
+            Box::new(child.stderr.take().expect("piped")),
+        ];
         let readers = pipes.map(|pipe| collect(pipe, Arc::clone(&said))).into();
         let in_charge = AtomicU32::new(0);
         let mut weir = Weir { address: listeners[0], child, in_charge, said, readers, scratch };
@@ -186,7 +197,8 @@ impl Weir {
 
     /// Returns the id of the process in charge, which [`Weir::pid`] returns from now on.
     pub fn follow(&self) -> u32 {
-        let status: serde_json::Value = serde_json::from_str(&self.answer(&["status", "--json"])).expect("JSON");
+        let status: serde_json::Value =
+            serde_json::from_str(&self.answer(&["status", "--json"])).expect("JSON");
         let pid = status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a number");
         self.in_charge.store(pid, Ordering::Relaxed);
         pid
@@ -221,7 +233,8 @@ impl Weir {
     /// Returns the resident memory in bytes, without file pages.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("weir runs");
-        let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("the kernel tells");
+        let line =
+            status.lines().find(|line| line.starts_with("RssAnon:")).expect("the kernel tells");
         let digits: String = line.chars().filter(char::is_ascii_digit).collect();
         digits.parse::<u64>().expect("a number") * 1024
     }
@@ -229,7 +242,8 @@ impl Weir {
     /// Returns the user and system time that it used, in clock ticks.
     pub fn cpu_ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("weir runs");
-        let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+        let fields: Vec<&str> =
+            stat.rsplit(')').next().expect("a name").split_whitespace().collect();
         fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime")
     }
 
@@ -240,14 +254,17 @@ impl Weir {
 
     /// Sends it a signal.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
 
     /// Ends it as an operator does, and checks that it ended well.
     pub fn stop(mut self) {
         self.signal("TERM");
-        eventually("only clients of before an upgrade are there", || !self.processes().contains(&self.pid()));
+        eventually("only clients of before an upgrade are there", || {
+            !self.processes().contains(&self.pid())
+        });
         let status = self.wait();
         let said = self.said();
         assert!(!said.contains("panicked"), "weir panicked:\n{said}");
@@ -275,7 +292,11 @@ impl Weir {
     /// Runs `weir` with these arguments, so that it queries this weir.
     pub fn ask(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(arguments).env("WEIR_ADMIN", self.admin()).env_remove("COLUMNS").stdin(Stdio::null());
+        command
+            .args(arguments)
+            .env("WEIR_ADMIN", self.admin())
+            .env_remove("COLUMNS")
+            .stdin(Stdio::null());
         command.output().expect("weir starts")
     }
 
@@ -304,8 +325,12 @@ impl Weir {
     /// Rewrites its configuration: replaces the text that [`Weir::start`] was given.
     pub fn rewrite(&self, rest: &str) {
         let text = fs::read_to_string(self.config_file()).expect("it is there");
-        let head = text.split_inclusive('\n').take_while(|line| !line.starts_with("listen ")).collect::<String>();
-        fs::write(self.config_file(), format!("{head}listen \"{}\"\n{rest}", self.address)).expect("it can be written");
+        let head = text
+            .split_inclusive('\n')
+            .take_while(|line| !line.starts_with("listen "))
+            .collect::<String>();
+        fs::write(self.config_file(), format!("{head}listen \"{}\"\n{rest}", self.address))
+            .expect("it can be written");
     }
 
     /// Returns the path of its configuration.
@@ -318,7 +343,10 @@ impl Weir {
 impl Drop for Weir {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- weir said:\n{}", self.said.lock().map(|said| said.clone()).unwrap_or_default());
+            eprintln!(
+                "--- weir said:\n{}",
+                self.said.lock().map(|said| said.clone()).unwrap_or_default()
+            );
             eprintln!("--- weir is:\n{}", self.state());
         }
         if let Ok(None) = self.child.try_wait() {

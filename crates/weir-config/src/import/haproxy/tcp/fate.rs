@@ -66,9 +66,15 @@ const FATES: Fates = &[
         ],
         Fate::Unneeded,
     ),
-    (&["retries", "hash-type", "description", "id", "log-tag", "disabled", "enabled"], Fate::Unneeded),
+    (
+        &["retries", "hash-type", "description", "id", "log-tag", "disabled", "enabled"],
+        Fate::Unneeded,
+    ),
     (&["log"], Fate::Missing(Missing::Syslog)),
-    (&["log-format", "unique-id*"], Fate::Lost("`access-log` has its own variables: docs/access-log.md")),
+    (
+        &["log-format", "unique-id*"],
+        Fate::Lost("`access-log` has its own variables: docs/access-log.md"),
+    ),
     (
         &["stats"],
         Fate::Lost(
@@ -91,10 +97,21 @@ const FATES: Fates = &[
         Fate::Lost("weir probes servers for `tcp` by connecting"),
     ),
     (
-        &["option mysql-check", "option redis-check", "option pgsql-check", "option ldap-check", "option spop-check"],
+        &[
+            "option mysql-check",
+            "option redis-check",
+            "option pgsql-check",
+            "option ldap-check",
+            "option spop-check",
+        ],
         Fate::Lost("weir probes servers for `tcp` by connecting"),
     ),
-    (&["source"], Fate::Lost("`source` of the upstream sets the address from which weir connects to its servers")),
+    (
+        &["source"],
+        Fate::Lost(
+            "`source` of the upstream sets the address from which weir connects to its servers",
+        ),
+    ),
 ];
 
 /// Notes the handling of a line.

@@ -39,8 +39,9 @@ struct Part<'t> {
 impl Part<'_> {
     /// Whether all of it inspects one of these, with any converters.
     fn is_about(&self, names: &[&str]) -> bool {
-        let fetch =
-            |words: &Vec<&str>| words.first().and_then(|first| first.split(',').next()).unwrap_or_default().to_owned();
+        let fetch = |words: &Vec<&str>| {
+            words.first().and_then(|first| first.split(',').next()).unwrap_or_default().to_owned()
+        };
         !self.any.is_empty() && self.any.iter().all(|words| names.contains(&fetch(words).as_str()))
     }
 
@@ -51,7 +52,11 @@ impl Part<'_> {
 }
 
 /// Returns the alternatives of a condition, each with its parts.
-fn alternatives<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Vec<Vec<Part<'t>>> {
+fn alternatives<'t>(
+    haproxy: &mut Haproxy<'t, '_, '_>,
+    section: usize,
+    line: &'t Node,
+) -> Vec<Vec<Part<'t>>> {
     let tree = haproxy.tree;
     let mut all = vec![Vec::new()];
     let mut rest = condition(line).1.iter().map(String::as_str);
@@ -78,7 +83,11 @@ fn alternatives<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t
 
 /// Returns the names that a `use_backend` or a `reject` is about. None: it is about something else
 /// as well.
-pub(super) fn names<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<Vec<String>> {
+pub(super) fn names<'t>(
+    haproxy: &mut Haproxy<'t, '_, '_>,
+    section: usize,
+    line: &'t Node,
+) -> Option<Vec<String>> {
     if condition(line).0 {
         return None;
     }
@@ -91,10 +100,13 @@ pub(super) fn names<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line:
             // Predefined in HAProxy, or beyond the available room.
             return None;
         }
-        let asked: Option<Vec<Vec<(String, bool)>>> = any.iter().map(|words| asked(words)).collect();
+        let asked: Option<Vec<Vec<(String, bool)>>> =
+            any.iter().map(|words| asked(words)).collect();
         for (name, is_wide) in asked?.into_iter().flatten() {
             if is_wide {
-                let why = format!("`{name}` matches this name and all below it, but no other names with this ending");
+                let why = format!(
+                    "`{name}` matches this name and all below it, but no other names with this ending"
+                );
                 haproxy.draft.different(line, why);
             }
             found.push(name);
@@ -135,7 +147,9 @@ fn asked(words: &[&str]) -> Option<Vec<(String, bool)>> {
         match (how, value.strip_prefix('.')) {
             ("str", None) => found.push((value, false)),
             ("end" | "dom", Some(domain)) => found.push((format!("*.{domain}"), false)),
-            ("end" | "dom", None) => found.extend([(value.clone(), true), (format!("*.{value}"), false)]),
+            ("end" | "dom", None) => {
+                found.extend([(value.clone(), true), (format!("*.{value}"), false)])
+            }
             _ => return None,
         }
     }
@@ -143,7 +157,11 @@ fn asked(words: &[&str]) -> Option<Vec<(String, bool)>> {
 }
 
 /// Returns the clients of a condition that is only about addresses: all but these, or these.
-fn sources<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<(bool, Vec<String>)> {
+fn sources<'t>(
+    haproxy: &mut Haproxy<'t, '_, '_>,
+    section: usize,
+    line: &'t Node,
+) -> Option<(bool, Vec<String>)> {
     let all = alternatives(haproxy, section, line);
     let [parts] = &all[..] else { return None };
     let [part] = &parts[..] else { return None };
@@ -160,9 +178,14 @@ pub(super) fn expects_header(haproxy: &Haproxy<'_, '_, '_>, at: usize) -> bool {
 }
 
 /// Applies `tcp-request` to a frontend.
-pub(super) fn requests<'t>(haproxy: &mut Haproxy<'t, '_, '_>, at: usize, tcp: &mut Tcp) -> Refuses<'t> {
+pub(super) fn requests<'t>(
+    haproxy: &mut Haproxy<'t, '_, '_>,
+    at: usize,
+    tcp: &mut Tcp,
+) -> Refuses<'t> {
     let tree = haproxy.tree;
-    let sections: Vec<usize> = haproxy.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
+    let sections: Vec<usize> =
+        haproxy.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
     let mut refuses = Refuses::default();
     // Whether some are admitted before a refusal, and whether those are the TLS clients.
     let mut accepted: Option<bool> = None;
@@ -180,7 +203,9 @@ pub(super) fn requests<'t>(haproxy: &mut Haproxy<'t, '_, '_>, at: usize, tcp: &m
                     let is_tls = is_about_tls(haproxy, section, line) == Some(true);
                     accepted = Some(accepted.unwrap_or(true) && is_tls);
                 }
-                (_, "reject" | "silent-drop") => refuse(haproxy, (at, section), line, tcp, (&mut refuses, accepted)),
+                (_, "reject" | "silent-drop") => {
+                    refuse(haproxy, (at, section), line, tcp, (&mut refuses, accepted))
+                }
                 ("connection", "expect-proxy") => {
                     if let Some((false, whom)) = sources(haproxy, section, line) {
                         tcp.trusted.extend(whom);
@@ -210,15 +235,18 @@ fn refuse<'t>(
         return;
     }
     let is_unconditional = condition(line).1.is_empty();
-    if is_about_tls(haproxy, section, line) == Some(false) || is_unconditional && accepted == Some(true) {
+    if is_about_tls(haproxy, section, line) == Some(false)
+        || is_unconditional && accepted == Some(true)
+    {
         refuses.not_tls = Some(line);
         return;
     }
     if let Some(names) = names(haproxy, section, line) {
         if accepted == Some(true) {
-            return haproxy
-                .draft
-                .lost(line, "no connection reaches this rule: an earlier rule takes all TLS connections");
+            return haproxy.draft.lost(
+                line,
+                "no connection reaches this rule: an earlier rule takes all TLS connections",
+            );
         }
         for name in names {
             tcp.name(&name, Lead::Closed);
@@ -226,7 +254,9 @@ fn refuse<'t>(
         return;
     }
     let from = sources(haproxy, section, line);
-    if let Some((true, whom)) = from.as_ref().filter(|_| line.argument(1) == "connection" && tcp.is_announced()) {
+    if let Some((true, whom)) =
+        from.as_ref().filter(|_| line.argument(1) == "connection" && tcp.is_announced())
+    {
         // These are the load balancers: addresses of clients are not known yet at this point.
         return tcp.trusted.extend(whom.iter().cloned());
     }
@@ -240,7 +270,11 @@ fn refuse<'t>(
 
 /// Notes a line that keeps some out by a condition that cannot be expressed; returns whether these
 /// are all but some, so that no client is admitted.
-pub(super) fn keeps_out<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> bool {
+pub(super) fn keeps_out<'t>(
+    haproxy: &mut Haproxy<'t, '_, '_>,
+    section: usize,
+    line: &'t Node,
+) -> bool {
     let has_not = alternatives(haproxy, section, line).iter().flatten().any(|part| part.not);
     let from = sources(haproxy, section, line);
     if from.map_or(condition(line).0 || has_not, |(is_rest, _)| is_rest) {
@@ -257,18 +291,27 @@ fn closed(haproxy: &mut Haproxy<'_, '_, '_>, line: &Node) -> bool {
 
 /// Returns the first line of a backend that refuses connections, if it differs from that of the
 /// frontend that leads there.
-pub(super) fn refusal<'t>(haproxy: &Haproxy<'t, '_, '_>, frontend: usize, section: usize) -> Option<&'t Node> {
+pub(super) fn refusal<'t>(
+    haproxy: &Haproxy<'t, '_, '_>,
+    frontend: usize,
+    section: usize,
+) -> Option<&'t Node> {
     let tree = haproxy.tree;
     let defaults = |section: usize| haproxy.defaults.get(&section).copied().flatten();
     let own = [section].into_iter().filter(|section| *section != frontend);
     let before = defaults(section).filter(|before| defaults(frontend) != Some(*before));
-    let mut lines = before.into_iter().chain(own).flat_map(|section| tree.named(section, "tcp-request"));
+    let mut lines =
+        before.into_iter().chain(own).flat_map(|section| tree.named(section, "tcp-request"));
     lines.find(|line| matches!(line.argument(2), "reject" | "silent-drop"))
 }
 
 /// Returns whether a condition is only about TLS: Some(true): clients that use it, Some(false):
 /// those that do not.
-fn is_about_tls<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<bool> {
+fn is_about_tls<'t>(
+    haproxy: &mut Haproxy<'t, '_, '_>,
+    section: usize,
+    line: &'t Node,
+) -> Option<bool> {
     let all = alternatives(haproxy, section, line);
     let [parts] = &all[..] else { return None };
     let [part] = &parts[..] else { return None };
@@ -296,10 +339,18 @@ mod tests {
 
     #[test]
     fn names_that_are_asked_for() {
-        let shown = |words: &[&str]| asked(words).map(|all| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
-        assert_eq!(shown(&["req.ssl_sni", "-i", "A.test", "b.test"]).unwrap(), ["a.test", "b.test"]);
+        let shown = |words: &[&str]| {
+            asked(words).map(|all| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            shown(&["req.ssl_sni", "-i", "A.test", "b.test"]).unwrap(),
+            ["a.test", "b.test"]
+        );
         assert_eq!(shown(&["req_ssl_sni,lower", "-m", "end", ".a.test"]).unwrap(), ["*.a.test"]);
-        assert_eq!(shown(&["req.ssl_sni", "-m", "dom", "-i", "a.test"]).unwrap(), ["a.test", "*.a.test"]);
+        assert_eq!(
+            shown(&["req.ssl_sni", "-m", "dom", "-i", "a.test"]).unwrap(),
+            ["a.test", "*.a.test"]
+        );
         for none in [
             &["req.ssl_sni", "-m", "found"][..],
             &["req.ssl_sni", "-m", "reg", "^a"],

@@ -73,7 +73,11 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
     sticky(haproxy, at);
     health(haproxy, at, upstream, &said);
     if said.slow_start_us > 0 {
-        line(haproxy, upstream, format!("slow-start \"{}\"", time_text(said.slow_start_us.min(3_600_000_000))));
+        line(
+            haproxy,
+            upstream,
+            format!("slow-start \"{}\"", time_text(said.slow_start_us.min(3_600_000_000))),
+        );
     }
     if let Some(line) = haproxy.one(at, &["timeout", "connect"]) {
         match time(line.argument(2)) {
@@ -82,7 +86,10 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
         }
     }
     // The kernel does not probe over a unix socket, and weir rejects the option.
-    let is_unix = haproxy.draft.upstreams[upstream].servers.iter().any(|server| server.address.starts_with(UNIX));
+    let is_unix = haproxy.draft.upstreams[upstream]
+        .servers
+        .iter()
+        .any(|server| server.address.starts_with(UNIX));
     if let Some(text) = super::asked(haproxy, at, "srvtcpka").filter(|_| !is_unix) {
         line(haproxy, upstream, format!("tcp-keepalive {}", literal(&text)));
     }
@@ -106,7 +113,8 @@ fn server_line<'t>(
         Err(why) => return haproxy.draft.lost(line, why),
     };
     if settings.speaks_tls {
-        let why = "`tcp` forwards bytes unchanged, so it cannot use TLS to servers if clients do not";
+        let why =
+            "`tcp` forwards bytes unchanged, so it cannot use TLS to servers if clients do not";
         return haproxy.draft.lost(line, why);
     }
     if settings.is_unused() {
@@ -129,7 +137,11 @@ fn server_line<'t>(
     said.slow_start_us = said.slow_start_us.max(settings.slow_start_us);
     said.headers.push(settings.header());
     let (weight, backup, connections) = (settings.weight(), settings.backup, settings.connections);
-    haproxy.draft.server(upstream, line, Server { place: line.place, address, weight, backup, connections });
+    haproxy.draft.server(
+        upstream,
+        line,
+        Server { place: line.place, address, weight, backup, connections },
+    );
 }
 
 fn sticky(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
@@ -148,7 +160,11 @@ fn balance(haproxy: &mut Haproxy<'_, '_, '_>, at: usize, upstream: usize) {
         "leastconn" => "balance least",
         method if method.starts_with("random") => "balance least",
         "source" => "balance hash key=\"client-ip\"",
-        _ => return haproxy.draft.lost(node, "weir hashes only the client's address for connections"),
+        _ => {
+            return haproxy
+                .draft
+                .lost(node, "weir hashes only the client's address for connections");
+        }
     };
     line(haproxy, upstream, ours.to_owned());
 }
@@ -160,6 +176,7 @@ fn health(haproxy: &mut Haproxy<'_, '_, '_>, at: usize, upstream: usize, said: &
     if said.unchecked > 0 {
         haproxy.draft.different(&haproxy.tree.nodes[at], PROBES_ALL);
     }
-    let options: String = said.probes.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    let options: String =
+        said.probes.iter().map(|(name, value)| format!(" {name}={value}")).collect();
     line(haproxy, upstream, format!("health{options}"));
 }

@@ -19,7 +19,9 @@ impl<'t> Stream<'_, 't, '_, '_> {
         let mut maps = self.tops.iter().flat_map(|top| tree.indices(*top, "map")).copied();
         let map = maps.rfind(|map| tree.nodes[*map].argument(2) == variable);
         let Some(map) = map.filter(|map| tree.nodes[*map].argument(1) == ASKED) else {
-            let why = format!("weir chooses servers of connections only by the TLS name: a `map` of `{ASKED}`");
+            let why = format!(
+                "weir chooses servers of connections only by the TLS name: a `map` of `{ASKED}`"
+            );
             return self.nginx.draft.lost(pass, why);
         };
         self.maps.insert(map);
@@ -29,12 +31,15 @@ impl<'t> Stream<'_, 't, '_, '_> {
         } else if has_room(self.nginx.draft, tree.nodes[map].children.len()) {
             self.names(tcp, at, map);
         } else {
-            self.nginx.draft.lost(pass, "there are too many names already: all connections go to `default`");
+            self.nginx
+                .draft
+                .lost(pass, "there are too many names already: all connections go to `default`");
         }
         let default = tree.last(map, "default");
         tcp.to = default.and_then(|node| self.value(at, node));
-        if let Some(nameless) =
-            tree.last(map, "").filter(|node| default.is_none_or(|one| one.argument(1) != node.argument(1)))
+        if let Some(nameless) = tree
+            .last(map, "")
+            .filter(|node| default.is_none_or(|one| one.argument(1) != node.argument(1)))
         {
             let why = "weir treats clients without a name like clients that request another name";
             self.nginx.draft.different(nameless, why);
@@ -53,19 +58,26 @@ impl<'t> Stream<'_, 't, '_, '_> {
         for (_, node) in tree.children(map) {
             // `\default` is a name.
             let name = node.name().strip_prefix('\\').unwrap_or(node.name()).to_ascii_lowercase();
-            if matches!(node.name(), "default" | "") || OPTIONS.contains(&node.name()) && node.words.len() < 2 {
+            if matches!(node.name(), "default" | "")
+                || OPTIONS.contains(&node.name()) && node.words.len() < 2
+            {
                 continue;
             }
-            let domain = name.strip_prefix("*.").or(name.strip_prefix('.')).filter(|_| knows_domains);
+            let domain =
+                name.strip_prefix("*.").or(name.strip_prefix('.')).filter(|_| knows_domains);
             let patterns = match domain {
-                Some(domain) if name.starts_with('.') => vec![domain.to_owned(), format!("*.{domain}")],
+                Some(domain) if name.starts_with('.') => {
+                    vec![domain.to_owned(), format!("*.{domain}")]
+                }
                 Some(domain) => vec![format!("*.{domain}")],
                 None => vec![name.clone()],
             };
             for pattern in patterns {
                 let is_domain = pattern.starts_with("*.");
                 match texts::host_pattern(&pattern) {
-                    Ok(_) if name.starts_with('~') || is_domain && domain.is_none() => self.no_name(node, &name),
+                    Ok(_) if name.starts_with('~') || is_domain && domain.is_none() => {
+                        self.no_name(node, &name)
+                    }
                     Ok(pattern) if is_domain => domains.push((pattern, node)),
                     Ok(pattern) if pattern != "*" => exact.push((pattern, node)),
                     _ => self.no_name(node, &name),
@@ -77,7 +89,9 @@ impl<'t> Stream<'_, 't, '_, '_> {
         for (name, node) in exact.into_iter().chain(domains) {
             let lead = self.value(at, node);
             if !tcp.name(&name, lead.unwrap_or(Lead::Closed)) {
-                self.nginx.draft.lost(node, format!("`{name}` is listed twice; weir uses the first one"));
+                self.nginx
+                    .draft
+                    .lost(node, format!("`{name}` is listed twice; weir uses the first one"));
             }
         }
     }

@@ -19,7 +19,11 @@ pub(in crate::bench::report) fn by_percentile(report: &Report<'_>, cell: &Cell) 
     let line = |name: &&'static str| {
         let histogram = report.histogram(cell, name);
         let points = points(&histogram);
-        (points.len() > 1).then(|| Series { name: (*name).to_owned(), look: palette.look(name), points })
+        (points.len() > 1).then(|| Series {
+            name: (*name).to_owned(),
+            look: palette.look(name),
+            points,
+        })
     };
     let series: Vec<Series> = cell.contenders.iter().filter_map(line).collect();
     let title = format!("{}: latency by percentile", cell.name);
@@ -37,7 +41,11 @@ fn points(histogram: &Histogram) -> Vec<Point> {
     let most = (histogram.count() as f64).log10().min(NINES_MAX);
     let steps = (0..=(most * STEPS) as u32).map(|step| f64::from(step) / STEPS);
     let at = |nines: f64| histogram.quantile_us(1.0 - 10f64.powf(-nines)) / 1e3;
-    if histogram.is_empty() { Vec::new() } else { steps.map(|nines| Point::new(nines, at(nines))).collect() }
+    if histogram.is_empty() {
+        Vec::new()
+    } else {
+        steps.map(|nines| Point::new(nines, at(nines))).collect()
+    }
 }
 
 #[cfg(test)]
@@ -50,7 +58,10 @@ mod tests {
         let points = points(&histogram);
         assert_eq!(points.len(), 61, "three nines");
         let at = |nines: f64| points.iter().find(|point| point.x == nines).unwrap().y;
-        assert!((900.0..945.0).contains(&at(1.0)) && (990.0..1040.0).contains(&at(2.0)), "{points:?}");
+        assert!(
+            (900.0..945.0).contains(&at(1.0)) && (990.0..1040.0).contains(&at(2.0)),
+            "{points:?}"
+        );
         assert!(super::points(&Histogram::default()).is_empty());
     }
 }

@@ -17,13 +17,23 @@ type Figure = (&'static str, &'static str, fn(&Record, u32) -> Option<f64>);
 
 const OF_FAILOVER: &[Figure] = &[
     ("Answers with 2xx", "answers/s", |run, at| second(run, at, |second| second.good as f64)),
-    ("Requests that failed", "requests/s", |run, at| second(run, at, |second| second.failed as f64)),
-    ("99th percentile of the latency", "ms", |run, at| second(run, at, |second| millis(second.p99_us))),
+    ("Requests that failed", "requests/s", |run, at| {
+        second(run, at, |second| second.failed as f64)
+    }),
+    ("99th percentile of the latency", "ms", |run, at| {
+        second(run, at, |second| millis(second.p99_us))
+    }),
 ];
 const OF_BLOCK: &[Figure] = &[
-    ("Users: median of the latency", "ms", |run, at| moment(run, at, |moment| millis(moment.p50_us))),
-    ("Users: 99th percentile of the latency", "ms", |run, at| moment(run, at, |moment| millis(moment.p99_us))),
-    ("Attackers: attempts that were served", "attempts/s", |run, at| moment(run, at, |moment| moment.served as f64)),
+    ("Users: median of the latency", "ms", |run, at| {
+        moment(run, at, |moment| millis(moment.p50_us))
+    }),
+    ("Users: 99th percentile of the latency", "ms", |run, at| {
+        moment(run, at, |moment| millis(moment.p99_us))
+    }),
+    ("Attackers: attempts that were served", "attempts/s", |run, at| {
+        moment(run, at, |moment| moment.served as f64)
+    }),
     ("Attackers: attempts that were turned away", "attempts/s", |run, at| {
         moment(run, at, |moment| moment.blocked as f64)
     }),
@@ -31,7 +41,8 @@ const OF_BLOCK: &[Figure] = &[
 
 /// Returns the value, without what came after the time of the run.
 fn second(run: &Record, at: u32, of: fn(&Second) -> f64) -> Option<f64> {
-    let timeline = &run.special.failover.as_ref().filter(|_| f64::from(at + 1) <= run.wall_us / 1e6)?.timeline;
+    let timeline =
+        &run.special.failover.as_ref().filter(|_| f64::from(at + 1) <= run.wall_us / 1e6)?.timeline;
     Some(timeline.iter().find(|second| second.second == at).map_or(f64::NAN, of))
 }
 
@@ -63,10 +74,20 @@ impl Drawing<'_> {
         let line = |name: &&'static str| {
             let own = self.own(cell, name);
             let look = self.palette.look(name);
-            (!own.is_empty()).then(|| Series { name: (*name).to_owned(), look, points: points(&own, of) })
+            (!own.is_empty()).then(|| Series {
+                name: (*name).to_owned(),
+                look,
+                points: points(&own, of),
+            })
         };
         let series = cell.contenders.iter().filter_map(line).collect();
-        Lines { title: title.to_owned(), across: Across::Linear, across_name: "second", up_name, series }
+        Lines {
+            title: title.to_owned(),
+            across: Across::Linear,
+            across_name: "second",
+            up_name,
+            series,
+        }
     }
 }
 
@@ -94,12 +115,18 @@ mod tests {
     #[test]
     fn a_second_is_the_median_of_its_rounds_and_late_ones_are_left_out() {
         let run = |failed: [u64; 3]| {
-            let second =
-                |(at, failed): (usize, &u64)| Second { second: at as u32, failed: *failed, ..Second::default() };
+            let second = |(at, failed): (usize, &u64)| Second {
+                second: at as u32,
+                failed: *failed,
+                ..Second::default()
+            };
             let timeline = failed.iter().enumerate().map(second).collect();
             Record {
                 wall_us: 2.02e6,
-                special: Special { failover: Some(Failover { timeline, ..Failover::default() }), ..Special::default() },
+                special: Special {
+                    failover: Some(Failover { timeline, ..Failover::default() }),
+                    ..Special::default()
+                },
                 ..Record::default()
             }
         };

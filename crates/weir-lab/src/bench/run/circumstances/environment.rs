@@ -16,7 +16,10 @@ pub(super) fn look() -> Vec<(String, String)> {
         ("threads of a core", read("/sys/devices/system/cpu/smt/control")),
         ("huge pages", read("/sys/kernel/mm/transparent_hugepage/enabled")),
         ("container", container("")),
-        ("virtual machine", virtual_machine(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())),
+        (
+            "virtual machine",
+            virtual_machine(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+        ),
         ("mitigations", mitigations("/sys/devices/system/cpu/vulnerabilities")),
     ];
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -34,8 +37,11 @@ fn load() -> String {
 /// Returns each governor that a core has, once.
 fn governors(cores: &str) -> String {
     let entries = fs::read_dir(cores).into_iter().flatten().flatten();
-    let read = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("cpufreq/scaling_governor")).ok();
-    let mut all: Vec<String> = entries.filter_map(read).map(|text| text.trim().to_owned()).collect();
+    let read = |entry: fs::DirEntry| {
+        fs::read_to_string(entry.path().join("cpufreq/scaling_governor")).ok()
+    };
+    let mut all: Vec<String> =
+        entries.filter_map(read).map(|text| text.trim().to_owned()).collect();
     all.sort();
     all.dedup();
     if all.is_empty() { "none to be seen".to_owned() } else { all.join(", ") }
@@ -44,9 +50,11 @@ fn governors(cores: &str) -> String {
 /// Returns what the tools that make containers leave in them, below this root.
 fn container(root: &str) -> String {
     let is_there = |path: &str| Path::new(&format!("{root}{path}")).exists();
-    let of_systemd = fs::read_to_string(format!("{root}/run/systemd/container")).unwrap_or_default();
+    let of_systemd =
+        fs::read_to_string(format!("{root}/run/systemd/container")).unwrap_or_default();
     let groups = fs::read_to_string(format!("{root}/proc/1/cgroup")).unwrap_or_default();
-    let named = ["kubepods", "docker", "lxc", "podman"].into_iter().find(|name| groups.contains(name));
+    let named =
+        ["kubepods", "docker", "lxc", "podman"].into_iter().find(|name| groups.contains(name));
     match (is_there("/.dockerenv"), is_there("/run/.containerenv")) {
         (true, _) => "docker".to_owned(),
         (_, true) => "podman".to_owned(),
@@ -57,7 +65,8 @@ fn container(root: &str) -> String {
 
 /// What /proc/cpuinfo and the firmware say of a host.
 fn virtual_machine(processors: &str) -> String {
-    let mut flags = processors.lines().filter(|line| line.starts_with("flags")).flat_map(str::split_whitespace);
+    let mut flags =
+        processors.lines().filter(|line| line.starts_with("flags")).flat_map(str::split_whitespace);
     if !flags.any(|flag| flag == "hypervisor") {
         return "none to be seen".to_owned();
     }
@@ -111,7 +120,11 @@ mod tests {
     fn weaknesses_that_a_processor_has_not_are_left_out() {
         let tree = Tree::new(
             "weak",
-            &[("mds", "Not affected\n"), ("srso", "Mitigation: Safe RET\n"), ("retbleed", "Vulnerable\n")],
+            &[
+                ("mds", "Not affected\n"),
+                ("srso", "Mitigation: Safe RET\n"),
+                ("retbleed", "Vulnerable\n"),
+            ],
         );
         assert_eq!(mitigations(tree.path()), "retbleed: Vulnerable; srso: Mitigation: Safe RET");
         assert_eq!(mitigations("/nowhere"), "none to be seen");
@@ -122,7 +135,11 @@ mod tests {
         let cores = ["cpu0", "cpu1", "cpu2"].map(|core| format!("{core}/cpufreq/scaling_governor"));
         let tree = Tree::new(
             "governor",
-            &[(&cores[0], "powersave\n"), (&cores[1], "performance\n"), (&cores[2], "performance\n")],
+            &[
+                (&cores[0], "powersave\n"),
+                (&cores[1], "performance\n"),
+                (&cores[2], "performance\n"),
+            ],
         );
         assert_eq!(governors(tree.path()), "performance, powersave");
         assert_eq!(governors("/nowhere"), "none to be seen");

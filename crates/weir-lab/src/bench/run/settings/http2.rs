@@ -48,8 +48,13 @@ mod tests {
 
     #[test]
     fn each_listener_speaks_http_2_and_nothing_else_changes() {
-        let (listen, to) = (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
-        let files = Files { certificate: "/d/c.pem".into(), key: "/d/k.pem".into(), both: "/d/b.pem".into() };
+        let (listen, to) =
+            (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
+        let files = Files {
+            certificate: "/d/c.pem".into(),
+            key: "/d/k.pem".into(),
+            both: "/d/b.pem".into(),
+        };
         let shape = Shape { processes: 1, threads: 2 };
         let all = [
             (What::Nginx, nginx_proxy(Path::new("/d"), listen, &[to], (2, 20_000)), "http2"),
@@ -71,7 +76,8 @@ mod tests {
 
     #[test]
     fn what_weir_gets_is_a_configuration_of_http_2_alone() {
-        let (listen, to) = (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
+        let (listen, to) =
+            (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
         let text = spoken(What::Weir(WEIR), &plain_weir(listen, to, 2, WEIR), false).unwrap();
         let config = weir_config::parse(&text, "h2c.kdl").unwrap();
         assert_eq!(config.plan.listeners.len(), 1, "{text}");

@@ -67,7 +67,8 @@ fn haproxy(text: &str, both: &Path) -> Option<String> {
 
 fn envoy(text: &str, files: &Files) -> Option<String> {
     let mut tree: serde_json::Value = serde_json::from_str(text).ok()?;
-    let chain = tree.pointer_mut("/static_resources/listeners/0/filter_chains/0")?.as_object_mut()?;
+    let chain =
+        tree.pointer_mut("/static_resources/listeners/0/filter_chains/0")?.as_object_mut()?;
     let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
     // Its library has no setting for the suites of TLS 1.3: the generator's is the only one in common.
     let context = serde_json::json!({
@@ -109,14 +110,21 @@ fn weir(text: &str, files: &Files) -> Option<String> {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::super::{Shape, envoy as plain_envoy, haproxy as plain_haproxy, nginx_proxy, weir as plain_weir};
+    use super::super::{
+        Shape, envoy as plain_envoy, haproxy as plain_haproxy, nginx_proxy, weir as plain_weir,
+    };
     use super::*;
     use crate::bench::experiment::contenders::WEIR;
 
     #[test]
     fn each_has_the_certificate_and_what_is_agreed_on() {
-        let (listen, to) = (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
-        let files = Files { certificate: "/d/c.pem".into(), key: "/d/k.pem".into(), both: "/d/b.pem".into() };
+        let (listen, to) =
+            (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
+        let files = Files {
+            certificate: "/d/c.pem".into(),
+            key: "/d/k.pem".into(),
+            both: "/d/b.pem".into(),
+        };
         let shape = Shape { processes: 1, threads: 2 };
         let all = [
             (What::Nginx, nginx_proxy(Path::new("/d"), listen, &[to], (2, 20_000)), "/d/c.pem"),
@@ -134,8 +142,13 @@ mod tests {
 
     #[test]
     fn what_weir_gets_is_a_configuration() {
-        let (listen, to) = (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
-        let files = Files { certificate: "/d/c.pem".into(), key: "/d/k.pem".into(), both: "/d/b.pem".into() };
+        let (listen, to) =
+            (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
+        let files = Files {
+            certificate: "/d/c.pem".into(),
+            key: "/d/k.pem".into(),
+            both: "/d/b.pem".into(),
+        };
         let text = sealed(What::Weir(WEIR), &plain_weir(listen, to, 2, WEIR), &files).unwrap();
         let config = weir_config::parse(&text, "tls.kdl").unwrap();
         assert!(config.plan.listeners[0].tls.as_ref().is_some_and(|tls| tls.only_tls13));

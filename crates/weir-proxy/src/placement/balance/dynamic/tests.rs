@@ -140,7 +140,8 @@ impl Sim {
         {
             self.servers[at].busy += 1;
             // Between half and one and a half times the average.
-            let service_us = (self.servers[at].kind.service_us as f64 * (0.5 + self.chance())) as u64;
+            let service_us =
+                (self.servers[at].kind.service_us as f64 * (0.5 + self.chance())) as u64;
             self.schedule(service_us.max(1), Event::Answer(at, sent_us));
         }
     }
@@ -162,7 +163,10 @@ impl Sim {
             .servers
             .iter_mut()
             .map(|server| {
-                let oldest = server.queue.front().map(|sent_us| (now_us - sent_us, server.queue.len() as u32));
+                let oldest = server
+                    .queue
+                    .front()
+                    .map(|sent_us| (now_us - sent_us, server.queue.len() as u32));
                 let (response_us, samples) = server.measure.read(now_us, oldest.into_iter());
                 (samples > 0).then_some(u64::from(response_us))
             })
@@ -172,14 +176,18 @@ impl Sim {
 
     /// Each server's part of the requests sent in this time.
     fn shares(&self, from_us: u64, to_us: u64) -> Vec<f64> {
-        let count = |server: &Server| server.sent.iter().filter(|at| (from_us..to_us).contains(*at)).count() as f64;
+        let count = |server: &Server| {
+            server.sent.iter().filter(|at| (from_us..to_us).contains(*at)).count() as f64
+        };
         let sum: f64 = self.servers.iter().map(count).sum();
         self.servers.iter().map(|server| count(server) / sum).collect()
     }
 
     /// Requests to each server in the last second, on average.
     fn rate(&self) -> usize {
-        let recent = |server: &Server| server.sent.iter().filter(|at| **at + SECOND_US >= self.now_us).count();
+        let recent = |server: &Server| {
+            server.sent.iter().filter(|at| **at + SECOND_US >= self.now_us).count()
+        };
         self.servers.iter().map(recent).sum::<usize>() / self.servers.len()
     }
 
@@ -188,8 +196,13 @@ impl Sim {
     }
 }
 
-const ALL: [Statistic; 5] =
-    [Statistic::Min, Statistic::Avg, Statistic::Max, Statistic::Percentile(5000), Statistic::Percentile(9900)];
+const ALL: [Statistic; 5] = [
+    Statistic::Min,
+    Statistic::Avg,
+    Statistic::Max,
+    Statistic::Percentile(5000),
+    Statistic::Percentile(9900),
+];
 
 /// Servers with one, eight and any number of threads, at loads that leave them idle, busy and overloaded.
 fn situations() -> Vec<(Kind, Load)> {
@@ -216,13 +229,19 @@ fn load_leaves_a_slow_server_within_a_second_and_comes_back() {
                 // The second second: the first was for moving the load. With few responses a second
                 // it takes longer.
                 let after = sim.last(SECOND_US)[0];
-                assert!(after <= 0.2 * before || rate < 100, "{by:?} {kind:?} {load:?} {count}: {before} -> {after}");
+                assert!(
+                    after <= 0.2 * before || rate < 100,
+                    "{by:?} {kind:?} {load:?} {count}: {before} -> {after}"
+                );
                 assert!(after > 0.0, "{by:?} {kind:?} {load:?} {count}: starved");
                 sim.servers[0].kind = kind;
                 // The few recent responses are measured over as much as five seconds.
                 sim.run_for(8 * SECOND_US);
                 let back = sim.last(2 * SECOND_US)[0];
-                assert!(back > 0.8 / count as f64, "{by:?} {kind:?} {load:?} {count}: {back} again");
+                assert!(
+                    back > 0.8 / count as f64,
+                    "{by:?} {kind:?} {load:?} {count}: {back} again"
+                );
             }
         }
     }
@@ -237,10 +256,16 @@ fn equal_servers_share_equally_and_nothing_oscillates() {
             for _ in 0..25 {
                 sim.run_for(SECOND_US / 5);
                 let share = sim.last(SECOND_US / 5)[0];
-                assert!((0.3..0.7).contains(&share), "{by:?} {kind:?} {load:?}: {share} in a fifth of a second");
+                assert!(
+                    (0.3..0.7).contains(&share),
+                    "{by:?} {kind:?} {load:?}: {share} in a fifth of a second"
+                );
             }
             let share = sim.last(5 * SECOND_US)[0];
-            assert!((0.45..0.55).contains(&share), "{by:?} {kind:?} {load:?}: {share} in five seconds");
+            assert!(
+                (0.45..0.55).contains(&share),
+                "{by:?} {kind:?} {load:?}: {share} in five seconds"
+            );
         }
     }
 }
@@ -263,7 +288,8 @@ fn load_leaves_a_server_that_hangs() {
 #[test]
 fn an_unknown_server_is_one_of_many() {
     let kind = Kind { threads: 1_000, service_us: 5_000 };
-    let mut sim = Sim::new(&[kind; 4], Load::Rate(2_000), Statistic::Avg, Method::Dynamic(Statistic::Avg));
+    let mut sim =
+        Sim::new(&[kind; 4], Load::Rate(2_000), Statistic::Avg, Method::Dynamic(Statistic::Avg));
     sim.run_for(2 * SECOND_US);
     sim.servers[0].measure = Measure::new(Statistic::Avg);
     sim.run_for(SECOND_US / 10);
@@ -285,7 +311,8 @@ fn a_trend_is_followed_before_it_is_there() {
         sim.last(SECOND_US)[0]
     };
     let now = share(Method::Dynamic(Statistic::Avg));
-    let predict = |ahead_us| share(Method::Predict { by: Statistic::Avg, past_us: 30 * SECOND_US, ahead_us });
+    let predict =
+        |ahead_us| share(Method::Predict { by: Statistic::Avg, past_us: 30 * SECOND_US, ahead_us });
     let (ahead, flat) = (predict(15 * SECOND_US), predict(0));
     assert!(ahead < now - 0.03, "{ahead} with a trend, {now} without");
     assert!((flat - now).abs() < 0.03, "{flat} looking no way ahead, {now} without a trend");

@@ -19,7 +19,9 @@ fn accepted(rule: &Compress, lines: &str) -> Accepted {
     let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     let mut fields = Fields::default();
     let limits = Limits { head_bytes_max: 1 << 20, fields_max: 10_000, ..Limits::default() };
-    weir_http::parse_request(text.as_bytes(), &limits, &mut fields).expect("a head").expect("all of it");
+    weir_http::parse_request(text.as_bytes(), &limits, &mut fields)
+        .expect("a head")
+        .expect("all of it");
     rule.accepted(&fields, text.as_bytes())
 }
 
@@ -72,9 +74,16 @@ fn wishes() {
         assert_eq!(coding(&format!("Accept-Encoding: {value}\r\n")), expected, "{value}");
     }
     assert_eq!(coding(""), "unwanted");
-    assert_eq!(coding("Accept-Encoding: gzip\r\naccept-encoding: br\r\n"), "br", "lines are one list");
+    assert_eq!(
+        coding("Accept-Encoding: gzip\r\naccept-encoding: br\r\n"),
+        "br",
+        "lines are one list"
+    );
     assert_eq!(coding("Connection: accept-encoding\r\nAccept-Encoding: br\r\n"), "unwanted");
-    assert_eq!(coding("Accept-Encoding: br\r\nCache-Control: max-age=0, No-Transform\r\n"), "no-transform");
+    assert_eq!(
+        coding("Accept-Encoding: br\r\nCache-Control: max-age=0, No-Transform\r\n"),
+        "no-transform"
+    );
     let many = "x;q=0.5, ".repeat(20_000);
     assert_eq!(coding(&format!("Accept-Encoding: {many}gzip\r\n")), "gzip");
 }
@@ -97,8 +106,14 @@ fn identity_that_is_refused() {
 }
 
 /// The decision about a response: coding or why not, and whether it varies.
-fn judged(status: u16, fields: &[(&str, &str)], length: Option<u64>, accept: &str) -> (&'static str, bool) {
-    let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+fn judged(
+    status: u16,
+    fields: &[(&str, &str)],
+    length: Option<u64>,
+    accept: &str,
+) -> (&'static str, bool) {
+    let fields: Vec<_> =
+        fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
     let rule = rule();
     let accepted = accepted(&rule, &format!("Accept-Encoding: {accept}\r\n"));
     let verdict = accepted.judge(&rule, &ReplyParts::made(status, &fields), length);
@@ -117,7 +132,11 @@ fn media_types() {
         ("*/*+xml", "image/svg+xml", true),
         ("text/html", "text/html5", false),
     ] {
-        assert_eq!(fits(pattern.as_bytes(), media_type.as_bytes()), expected, "{pattern} {media_type}");
+        assert_eq!(
+            fits(pattern.as_bytes(), media_type.as_bytes()),
+            expected,
+            "{pattern} {media_type}"
+        );
     }
 }
 
@@ -150,21 +169,37 @@ fn answers() {
         (200, &[("Content-Type", "text")], None, "gzip", ("type", false)),
         (200, &[("Content-Type", "text/event-stream")], None, "gzip", ("gzip", true)),
     ] {
-        assert_eq!(judged(status, fields, length, accept), expected, "{status} {fields:?} {length:?} {accept}");
+        assert_eq!(
+            judged(status, fields, length, accept),
+            expected,
+            "{status} {fields:?} {length:?} {accept}"
+        );
     }
 }
 
 /// The fields of a head after [`with_coding`].
-fn fields_of(lines: &str, removed: &[&[u8]], added: &[(&[u8], &[u8])], coding: Option<Coding>) -> String {
+fn fields_of(
+    lines: &str,
+    removed: &[&[u8]],
+    added: &[(&[u8], &[u8])],
+    coding: Option<Coding>,
+) -> String {
     let text = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
     let mut fields = Fields::default();
-    let head = weir_http::parse_reply(text.as_bytes(), &Limits::default(), ReplyContext::default(), &mut fields);
+    let head = weir_http::parse_reply(
+        text.as_bytes(),
+        &Limits::default(),
+        ReplyContext::default(),
+        &mut fields,
+    );
     let head = head.expect("a head").expect("all of it");
     let parts = ReplyParts::received(text.as_bytes(), &head, &fields).without(removed).with(added);
     with_coding(&parts, coding, coding.is_some(), |parts| {
         let mut all: Vec<_> = parts
             .fields()
-            .map(|(name, value)| format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(&value)))
+            .map(|(name, value)| {
+                format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(&value))
+            })
             .collect();
         all.sort();
         all.join("\n")
@@ -175,17 +210,26 @@ fn fields_of(lines: &str, removed: &[&[u8]], added: &[(&[u8], &[u8])], coding: O
 fn heads() {
     let lines = "ETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-MD5: x\r\ncontent-digest: y\r\nDigest: z\r\nRepr-Digest: w\r\nA: b\r\n";
     let gzip = Some(Coding::Gzip);
-    assert_eq!(fields_of(lines, &[], &[], gzip), "A: b\nContent-Encoding: gzip\nETag: W/\"a\"\nVary: Accept-Encoding");
+    assert_eq!(
+        fields_of(lines, &[], &[], gzip),
+        "A: b\nContent-Encoding: gzip\nETag: W/\"a\"\nVary: Accept-Encoding"
+    );
     let plain = fields_of("ETag: \"a\"\r\nAccept-Ranges: bytes\r\n", &[], &[], None);
     assert_eq!(plain, "Accept-Ranges: bytes\nETag: \"a\"\nVary: Accept-Encoding");
-    assert_eq!(fields_of("ETag: W/\"a\"\r\n", &[], &[], None), "ETag: W/\"a\"\nVary: Accept-Encoding");
+    assert_eq!(
+        fields_of("ETag: W/\"a\"\r\n", &[], &[], None),
+        "ETag: W/\"a\"\nVary: Accept-Encoding"
+    );
     assert_eq!(
         fields_of("ETag: W/\"a\"\r\nVary: *\r\n", &[], &[], gzip),
         "Content-Encoding: gzip\nETag: W/\"a\"\nVary: *"
     );
     let vary = fields_of("Vary: Origin\r\nVary: Cookie, accept-ENCODING\r\n", &[], &[], None);
     assert_eq!(vary, "Vary: Cookie, accept-ENCODING\nVary: Origin");
-    assert_eq!(fields_of("Vary: Origin\r\n", &[], &[], None), "Vary: Accept-Encoding\nVary: Origin");
+    assert_eq!(
+        fields_of("Vary: Origin\r\n", &[], &[], None),
+        "Vary: Accept-Encoding\nVary: Origin"
+    );
     // Fields set by rules count like received ones.
     let set = fields_of("ETag: \"a\"\r\n", &[b"etag"], &[(b"etag", b"\"b\""), (b"B", b"c")], gzip);
     assert_eq!(set, "B: c\nContent-Encoding: gzip\nETag: W/\"b\"\nVary: Accept-Encoding");

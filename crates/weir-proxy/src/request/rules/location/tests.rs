@@ -29,9 +29,16 @@ fn led(text: &str, request: &[u8], path: Option<&str>) -> Option<Result<String, 
 
 #[test]
 fn where_texts_lead() {
-    let get = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nX-A: a b/c\r\n\r\n");
+    let get = |target: &str, host: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nX-A: a b/c\r\n\r\n")
+    };
     for (text, target, host, expected) in [
-        ("https://$host$request_uri", "/a/b?c=d&e", "A.Example.:8080", "https://a.example/a/b?c=d&e"),
+        (
+            "https://$host$request_uri",
+            "/a/b?c=d&e",
+            "A.Example.:8080",
+            "https://a.example/a/b?c=d&e",
+        ),
         ("https://$host:8443$request_uri", "/", "[2001:db8::1]:80", "https://[2001:db8::1]:8443/"),
         ("https://www.$host/$request_uri", "/a", "example.org", "https://www.example.org/a"),
         ("HTTPS://Fixed.example", "/a", "b", "https://Fixed.example"),
@@ -44,7 +51,12 @@ fn where_texts_lead() {
             "https://login.example/?back=http://x%2Fa",
         ),
         ("https://$host/$http_x_a/z", "/", "x", "https://x/a%20b%2Fc/z"),
-        ("https://$host$request_uri", "http://other.example:81/p?q", "x", "https://other.example/p?q"),
+        (
+            "https://$host$request_uri",
+            "http://other.example:81/p?q",
+            "x",
+            "https://other.example/p?q",
+        ),
         ("https://$host$request_uri", "http://other.example", "x", "https://other.example/"),
         ("https://$host$request_uri", "//evil.example/x", "x", "https://x//evil.example/x"),
         ("$request_uri", "///evil.example/x", "x", "/evil.example/x"),
@@ -64,8 +76,14 @@ fn where_texts_lead() {
         assert_eq!(found, expected, "{text} {target} {host}");
     }
     let request = get("/api/v1", "x");
-    assert_eq!(led("/v2$request_uri", request.as_bytes(), Some("/v1?q")), Some(Ok("/v2/v1?q".to_owned())));
-    assert_eq!(led("$request_uri", b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", None), Some(Ok("/".to_owned())));
+    assert_eq!(
+        led("/v2$request_uri", request.as_bytes(), Some("/v1?q")),
+        Some(Ok("/v2/v1?q".to_owned()))
+    );
+    assert_eq!(
+        led("$request_uri", b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", None),
+        Some(Ok("/".to_owned()))
+    );
 }
 
 #[test]
@@ -129,7 +147,11 @@ fn origin(url: &str) -> Result<(&str, &str), String> {
         Some((scheme, rest)) if scheme.chars().all(|c| c.is_ascii_alphabetic()) => (scheme, rest),
         _ => ("", url),
     };
-    let host = if scheme.is_empty() { "" } else { &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())] };
+    let host = if scheme.is_empty() {
+        ""
+    } else {
+        &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())]
+    };
     let path = &rest[host.len()..];
     if scheme.is_empty() && (!path.starts_with('/') || path.starts_with("//")) {
         return Err(format!("{url:?} is no path of the same host"));
@@ -138,7 +160,8 @@ fn origin(url: &str) -> Result<(&str, &str), String> {
         return Err(format!("{url:?} has what can't stand in a URL"));
     }
     let escapes = path.match_indices('%').all(|(at, _)| {
-        path.get(at + 1..at + 3).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        path.get(at + 1..at + 3)
+            .is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
     });
     if escapes { Ok((scheme, host)) } else { Err(format!("{url:?} has half an escape")) }
 }

@@ -13,7 +13,9 @@ fn first(from: &str, to: &str, data: usize) -> Vec<u8> {
     let [from, to]: [SocketAddr; 2] = [from, to].map(|text| text.parse().expect("an address"));
     let mut segment = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
     segment.extend_from_slice(&0xffff_fff0u32.to_be_bytes());
-    segment.extend_from_slice(&[0, 0, 0, 0, 0x70, SYN, 0xfa, 0xf0, 0, 0, 0, 0, 2, 4, 5, 0xb4, 1, 3, 3, 7]);
+    segment.extend_from_slice(&[
+        0, 0, 0, 0, 0x70, SYN, 0xfa, 0xf0, 0, 0, 0, 0, 2, 4, 5, 0xb4, 1, 3, 3, 7,
+    ]);
     segment.resize(segment.len() + data, b'x');
     seal(from.ip(), to.ip(), TCP, segment, 16)
 }
@@ -37,7 +39,11 @@ fn opened(packet: &[u8]) -> (IpAddr, IpAddr, u8, &[u8]) {
         }
     };
     let addresses = if packet[0] >> 4 == 4 { &packet[12..20] } else { &packet[8..40] };
-    let pseudo = if protocol == ICMP { 0 } else { sum(addresses) + content.len() as u64 + u64::from(protocol) };
+    let pseudo = if protocol == ICMP {
+        0
+    } else {
+        sum(addresses) + content.len() as u64 + u64::from(protocol)
+    };
     assert_eq!(fold(pseudo + sum(content)), 0, "content");
     (from, to, protocol, content)
 }
@@ -50,10 +56,16 @@ fn first_packets_are_read_and_refused() {
         longer.extend_from_slice(b"padding");
         let read = First::read(&longer).expect("it is one");
         assert_eq!(read.bytes(), packet);
-        assert_eq!((read.pair.client().to_string(), read.pair.server().to_string()), (from.to_owned(), to.to_owned()));
+        assert_eq!(
+            (read.pair.client().to_string(), read.pair.server().to_string()),
+            (from.to_owned(), to.to_owned())
+        );
         let reset = read.reset();
         let (source, destination, protocol, segment) = opened(&reset);
-        assert_eq!((source, destination, protocol), (read.pair.server().ip(), read.pair.client().ip(), TCP));
+        assert_eq!(
+            (source, destination, protocol),
+            (read.pair.server().ip(), read.pair.client().ip(), TCP)
+        );
         assert_eq!((word(segment, 0), word(segment, 2)), (Some(80), Some(4000)));
         assert_eq!(segment[13], RST | ACK);
         let acknowledged = u32::from_be_bytes(*segment[8..].first_chunk().expect("whole"));
@@ -63,7 +75,8 @@ fn first_packets_are_read_and_refused() {
 
 #[test]
 fn an_error_is_told_as_it_was_reported() {
-    for ([from, to], reporter, protocol) in [(FOUR, "198.18.2.1", ICMP), (SIX, "fd00:2::1", ICMPV6)] {
+    for ([from, to], reporter, protocol) in [(FOUR, "198.18.2.1", ICMP), (SIX, "fd00:2::1", ICMPV6)]
+    {
         let packet = first(from, to, 2000);
         let read = First::read(&packet).expect("it is one");
         let reporter: IpAddr = reporter.parse().expect("an address");
@@ -72,13 +85,20 @@ fn an_error_is_told_as_it_was_reported() {
         let (source, destination, is, message) = opened(&told);
         assert_eq!((source, destination, is), (reporter, read.pair.client().ip(), protocol));
         assert_eq!(&message[..2], [kind, 1]);
-        assert!(packet.starts_with(&message[ICMP_BYTES..]) && told.len() == ERROR_BYTES_MAX[usize::from(kind == 1)]);
+        assert!(
+            packet.starts_with(&message[ICMP_BYTES..])
+                && told.len() == ERROR_BYTES_MAX[usize::from(kind == 1)]
+        );
         // Of another family; of an unrelated kind.
         let other = if protocol == ICMP { SIX } else { FOUR };
         let other: SocketAddr = other[1].parse().expect("an address");
         assert_eq!(read.unreachable(Report { kind, code: 1, from: other.ip() }), None);
         for (kind, code) in [(0, 0), (5, 0), (2, 0), (if protocol == ICMP { 3 } else { 4 }, 4)] {
-            assert_eq!(read.unreachable(Report { kind, code, from: reporter }), None, "{kind} {code}");
+            assert_eq!(
+                read.unreachable(Report { kind, code, from: reporter }),
+                None,
+                "{kind} {code}"
+            );
         }
     }
 }
@@ -92,8 +112,15 @@ fn nothing_else_is_one() {
         }
         let tcp = packet.len() - 28;
         let is_four = packet[0] >> 4 == 4;
-        let changes = [(tcp + 13, SYN | ACK), (tcp + 13, ACK), (tcp + 13, SYN | RST), (tcp + 12, 0x40), (0, 0x55)];
-        let of_header = if is_four { [(9, 17), (6, 0x20), (0, 0x44)] } else { [(6, 17), (6, 44), (0, 0x40)] };
+        let changes = [
+            (tcp + 13, SYN | ACK),
+            (tcp + 13, ACK),
+            (tcp + 13, SYN | RST),
+            (tcp + 12, 0x40),
+            (0, 0x55),
+        ];
+        let of_header =
+            if is_four { [(9, 17), (6, 0x20), (0, 0x44)] } else { [(6, 17), (6, 44), (0, 0x40)] };
         for (at, value) in changes.into_iter().chain(of_header) {
             let mut changed = packet.clone();
             changed[at] = value;
