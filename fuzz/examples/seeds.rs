@@ -1,4 +1,5 @@
-//! Writes the corpora of the tests as seeds for the fuzzer: `fuzz/corpus/TARGET/seed-N`. Called by `scripts/fuzz`.
+//! Writes the corpora of the tests as seeds for the fuzzer: `fuzz/corpus/TARGET/seed-N`. Called by
+//! `scripts/fuzz`.
 
 use std::path::Path;
 use std::{fs, io};

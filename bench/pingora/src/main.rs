@@ -1,4 +1,5 @@
-//! A reverse proxy of Pingora for `weir bench proxying`: `weir-bench-pingora LISTEN THREADS TO...`, set as its experts would.
+//! A reverse proxy of Pingora for `weir bench proxying`: `weir-bench-pingora LISTEN THREADS TO...`,
+//! set as its experts would.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -105,7 +105,8 @@ pub struct Hold {
     _links: Vec<FdLink>,
 }
 
-/// `struct holding` of the programs, in its order, and the word of it that says that first packets go on at once.
+/// `struct holding` of the programs, in its order, and the word of it that says that first packets
+/// go on at once.
 type HoldingWords = [u32; 6];
 const LET_THROUGH: usize = 2;
 
@@ -271,8 +272,9 @@ impl Intercept {
         Ok(Intercept { settings, alive, counts, leaves: None, _ports: bits, _links: links })
     }
 
-    /// Whether [`Intercept::leave`] is safe on this kernel. `bpf_redirect_neigh` leaked the route of a packet that had one (CVE-2025-40183,
-    /// <https://git.kernel.org/linus/23f3770e1a53>), until 6.6.113, 6.12.54, 6.17.4 and 6.18. Other versions count as not fixed.
+    /// Whether [`Intercept::leave`] is safe on this kernel. `bpf_redirect_neigh` leaked the route
+    /// of a packet that had one (CVE-2025-40183, <https://git.kernel.org/linus/23f3770e1a53>),
+    /// until 6.6.113, 6.12.54, 6.17.4 and 6.18. Other versions count as not fixed.
     pub fn may_leave() -> bool {
         KernelVersion::current().is_ok_and(leaks_nothing)
     }

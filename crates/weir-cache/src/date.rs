@@ -34,7 +34,8 @@ fn fixdate(text: &[u8]) -> Option<u64> {
     unix_time(year, month, day, second)
 }
 
-/// `Sunday, 06-Nov-94 08:49:37 GMT`; a year that seems more than 50 years ahead is the last one with these digits.
+/// `Sunday, 06-Nov-94 08:49:37 GMT`; a year that seems more than 50 years ahead is the last one
+/// with these digits.
 fn rfc850(text: &[u8], now_s: u64) -> Option<u64> {
     let comma = text.iter().position(|&byte| byte == b',')?;
     let rest = text[comma..].strip_prefix(b", ").filter(|_| is_day(&text[..comma], usize::MAX))?;

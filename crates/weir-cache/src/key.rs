@@ -236,7 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// Without rules two requests share a key only if upstream, scheme, host and path are the same.
+        /// Without rules two requests share a key only if upstream, scheme, host and path are the
+        /// same.
         #[test]
         fn other_paths_have_other_keys(a in "/[a-b/?&=%]{0,6}", b in "/[a-b/?&=%]{0,6}") {
             let of = |path: &str| url(Place { upstream: b"u", scheme: b"http", authority: b"h", path: path.as_bytes() }, &KeyRules::default());

@@ -58,7 +58,8 @@ pub(crate) fn latin1(bytes: &[u8]) -> String {
 /// resumed, not repeated.
 ///
 /// # Errors
-/// The sender wrote a bare CR or LF, NUL or another control byte: certain before the head is complete.
+/// The sender wrote a bare CR or LF, NUL or another control byte: certain before the head is
+/// complete.
 pub(crate) fn head_end(
     input: &[u8],
     from: &mut usize,

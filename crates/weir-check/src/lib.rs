@@ -1,4 +1,5 @@
-//! The judges: a strict grammar of what may leave weir, and the catalogue of hostile inputs (dev only).
+//! The judges: a strict grammar of what may leave weir, and the catalogue of hostile inputs (dev
+//! only).
 //!
 //! Written independently of weir's parser, so that a mistake there isn't repeated here; the one
 //! dependency decodes HPACK. Called by the tests of the other crates: [`StrictRequests`] reads

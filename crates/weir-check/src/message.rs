@@ -38,7 +38,8 @@ pub struct Request {
     pub target: String,
     /// Field lines.
     pub fields: Fields,
-    /// What followed the head, decoded; complete unless taken from [`crate::StrictRequests::current`].
+    /// What followed the head, decoded; complete unless taken from
+    /// [`crate::StrictRequests::current`].
     pub body: Body,
 }
 

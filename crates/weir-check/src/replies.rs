@@ -1,7 +1,8 @@
 //! The judge of weir's output to a client: its bytes are exactly a sequence of valid responses to
 //! the requests.
 //!
-//! Called by every raw client of the tests. RFC 9112 §4, §6.3, §7.1.3, §9.3, §9.6; RFC 9110 §7.6.1, §8.6, §15.2.
+//! Called by every raw client of the tests. RFC 9112 §4, §6.3, §7.1.3, §9.3, §9.6; RFC 9110 §7.6.1,
+//! §8.6, §15.2.
 
 use std::collections::VecDeque;
 

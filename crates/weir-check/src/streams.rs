@@ -2,8 +2,8 @@
 //! moment, within the windows that the client gave. Every stream is exactly one valid response to
 //! the request on it.
 //!
-//! RFC 9113 §3.4, §4, §5.1, §5.2, §6, §8; RFC 9110 §8.6, §15.2. Heads are decoded by a library (RFC 7541), so that this shares nothing with
-//! weir.
+//! RFC 9113 §3.4, §4, §5.1, §5.2, §6, §8; RFC 9110 §8.6, §15.2. Heads are decoded by a library (RFC
+//! 7541), so that this shares nothing with weir.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,10 +1,11 @@
 //! The one place where tests wait for the real machine: how long, for what, and the message of a
 //! failure.
 //!
-//! Called by the tests of all crates that have real sockets, threads or programs; nothing here runs in the product. A wait
-//! has [`DEADLINE`]. When that has passed, a look at the machine decides: while it is shown to be busy (see [`Busy`]), the
-//! test waits on in slices of [`SLICE`]; [`CAP`] ends every wait. So a slow machine makes a test slow and not false, and a
-//! hang on a machine that has time fails soon. Bounds: [`DEADLINE`], [`SLICE`], [`CAP`].
+//! Called by the tests of all crates that have real sockets, threads or programs; nothing here runs
+//! in the product. A wait has [`DEADLINE`]. When that has passed, a look at the machine decides:
+//! while it is shown to be busy (see [`Busy`]), the test waits on in slices of [`SLICE`]; [`CAP`]
+//! ends every wait. So a slow machine makes a test slow and not false, and a hang on a machine that
+//! has time fails soon. Bounds: [`DEADLINE`], [`SLICE`], [`CAP`].
 
 use std::fmt::Debug;
 use std::fs;
@@ -43,11 +44,13 @@ const QUEUE_PERCENT: u64 = 20;
 /// The kernel's counts so far. A missing source gives None.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Time in which some thread had no core though it could run, microseconds (`some` of /proc/pressure/cpu).
+    /// Time in which some thread had no core though it could run, microseconds (`some` of
+    /// /proc/pressure/cpu).
     pub pressure_us: Option<u64>,
     /// Time that the host took, and all time, of all cores in ticks (/proc/stat).
     pub steal: Option<(u64, u64)>,
-    /// Time that the threads of this process were in the run queue, nanoseconds (`schedstat` of each).
+    /// Time that the threads of this process were in the run queue, nanoseconds (`schedstat` of
+    /// each).
     pub queue_ns: u64,
 }
 
@@ -67,7 +70,8 @@ fn pressure_us(text: &str) -> Option<u64> {
     text.lines().find(|line| line.starts_with("some "))?.split_once("total=")?.1.trim().parse().ok()
 }
 
-/// The eighth number of the first line is the stolen time (proc_stat(5)); guests are within the time of users.
+/// The eighth number of the first line is the stolen time (proc_stat(5)); guests are within the
+/// time of users.
 fn steal(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let numbers: Vec<u64> =
@@ -91,7 +95,8 @@ pub struct Busy {
     pub pressure_percent: Option<u64>,
     /// Share of all cores that the host took, percent.
     pub steal_percent: Option<u64>,
-    /// Time of this process in the run queue, percent of one core; 100 and more with several threads.
+    /// Time of this process in the run queue, percent of one core; 100 and more with several
+    /// threads.
     pub queue_percent: u64,
 }
 

@@ -14,7 +14,8 @@ use crate::expand::{Lookup, expand};
 use crate::problem::{Problem, Span};
 use crate::tree::{Entry, Scalar, Value};
 
-/// Deepest nesting that is read; each level parses its inside again, so the work is this times the text.
+/// Deepest nesting that is read; each level parses its inside again, so the work is this times the
+/// text.
 const NESTING_MAX: usize = 8;
 
 /// Reads a document, which must be one object.

@@ -1,9 +1,10 @@
 //! Checks the shape of KDL text before it is parsed: strings, comments and braces must end, and not
 //! nest too deep.
 //!
-//! Called by `kdl_text`. It exists for two reasons: "this brace is never closed" with the place of the brace is a better
-//! message than any that a parser gives at the end of the file; and the parser is recursive, with a time that doubles
-//! for each level of some nestings. Bound: one pass, [`NESTING_MAX`] levels.
+//! Called by `kdl_text`. It exists for two reasons: "this brace is never closed" with the place of
+//! the brace is a better message than any that a parser gives at the end of the file; and the
+//! parser is recursive, with a time that doubles for each level of some nestings. Bound: one pass,
+//! [`NESTING_MAX`] levels.
 
 use crate::problem::{Problem, Span};
 

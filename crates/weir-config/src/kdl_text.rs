@@ -1,4 +1,5 @@
-//! KDL text -> tree. Called by `lib`; uses the `kdl` crate (KDL 2.0), which keeps the place of every value.
+//! KDL text -> tree. Called by `lib`; uses the `kdl` crate (KDL 2.0), which keeps the place of
+//! every value.
 //!
 //! Bound: `kdl_shape` has refused deep nesting before the recursive parser sees it.
 

@@ -1,4 +1,5 @@
-//! Configuration: KDL or JSON text, checked against one option table, compiled into an immutable [`Plan`].
+//! Configuration: KDL or JSON text, checked against one option table, compiled into an immutable
+//! [`Plan`].
 //!
 //! Text -> tree (`kdl_text`, `json_text`, with `expand` for variables) -> checked tree (`check`
 //! with the table in `options`) -> plan (`compile`); the checked tree prints itself (`print`). All

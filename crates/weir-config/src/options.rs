@@ -1,7 +1,8 @@
-//! The option table: every word of the configuration, one row each. No other part of weir knows their defaults as text;
-//! a test compares them with `Default` of the plan. Each large block has its own file: `options/forward.rs`,
-//! `options/route.rs`, `options/tcp.rs`, `options/sockets.rs` (options of sockets), `options/compress.rs`,
-//! `options/cache.rs`, `options/shield.rs`, `options/tls.rs`.
+//! The option table: every word of the configuration, one row each. No other part of weir knows
+//! their defaults as text; a test compares them with `Default` of the plan. Each large block has
+//! its own file: `options/forward.rs`, `options/route.rs`, `options/tcp.rs`, `options/sockets.rs`
+//! (options of sockets), `options/compress.rs`, `options/cache.rs`, `options/shield.rs`,
+//! `options/tls.rs`.
 
 mod cache;
 mod compress;
@@ -36,7 +37,8 @@ const TIB: u64 = 1024 * 1024 * MIB;
 
 /// Times that a peer may take: below a millisecond a limit only breaks things.
 const TIMEOUT: Kind = Kind::Time(1_000, DAY);
-/// Lengths of first lines; RFC 9112 §3 asks for at least 8000 bytes of request line, so less is possible but unusual.
+/// Lengths of first lines; RFC 9112 §3 asks for at least 8000 bytes of request line, so less is
+/// possible but unusual.
 const LINE: Kind = Kind::Size(64, MIB);
 /// Lengths of heads.
 const HEAD: Kind = Kind::Size(256, MIB);

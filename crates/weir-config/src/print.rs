@@ -1,4 +1,5 @@
-//! Checked tree -> text: the effective configuration as KDL and as JSON. Both read back to the same plan.
+//! Checked tree -> text: the effective configuration as KDL and as JSON. Both read back to the same
+//! plan.
 
 use std::fmt::Write as _;
 

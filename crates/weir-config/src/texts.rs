@@ -1,4 +1,5 @@
-//! Checks of text values, each with its canonical form: addresses, names, patterns. Called through the option table.
+//! Checks of text values, each with its canonical form: addresses, names, patterns. Called through
+//! the option table.
 //!
 //! Nothing here uses the network: names of servers are resolved when the plan is compiled.
 
@@ -86,7 +87,8 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
     })
 }
 
-/// Returns why weir cannot use an address, if it is of a kind that other programs can. `to`: its purpose, in words.
+/// Returns why weir cannot use an address, if it is of a kind that other programs can. `to`: its
+/// purpose, in words.
 fn other_socket(text: &str, to: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
     let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -320,7 +322,8 @@ pub(crate) fn upstream_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Returns what to write if an address is given in place of the name of an upstream; None: it is no address.
+/// Returns what to write if an address is given in place of the name of an upstream; None: it is no
+/// address.
 fn place_for_name(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     let address =
@@ -389,7 +392,8 @@ pub(crate) fn route_path(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A method: a token, RFC 9110 §9.1. Methods are compared with case, so lower case is nearly always a mistake.
+/// A method: a token, RFC 9110 §9.1. Methods are compared with case, so lower case is nearly always
+/// a mistake.
 pub(crate) fn method(text: &str) -> Result<String, String> {
     if !is_token(text) {
         return Err(format!("`{text}` is not a method"));
@@ -412,7 +416,8 @@ pub(crate) fn protocol(text: &str) -> Result<String, String> {
     }
 }
 
-/// The key that requests are hashed by. Names of fields are compared without case, those of cookies with it.
+/// The key that requests are hashed by. Names of fields are compared without case, those of cookies
+/// with it.
 pub(crate) fn balance_key(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         None if text == "uri" || text == "client-ip" => Ok(text.to_owned()),

@@ -1,4 +1,5 @@
-//! The tree that KDL and JSON have in common: entries with values and entries inside, each with its place.
+//! The tree that KDL and JSON have in common: entries with values and entries inside, each with its
+//! place.
 //!
 //! Made by `kdl_text` and `json_text`, read by `check`. A property on a KDL line and a node in the
 //! braces are equivalent here, as are a JSON member and a node; so every option may be written

@@ -1,5 +1,6 @@
-//! A corpus of configurations, each with the expected result beside it: the effective configuration and the plan for
-//! `good`, the report for `bad`. `UPDATE=1 cargo test -p weir-config` writes the expected files; read the difference.
+//! A corpus of configurations, each with the expected result beside it: the effective configuration
+//! and the plan for `good`, the report for `bad`. `UPDATE=1 cargo test -p weir-config` writes the
+//! expected files; read the difference.
 
 use std::fs;
 use std::io;

@@ -167,7 +167,8 @@ fn configuration() -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// Words and signs of the grammar in any order: much deeper in the reader than random characters get.
+/// Words and signs of the grammar in any order: much deeper in the reader than random characters
+/// get.
 fn word_salad() -> BoxedStrategy<String> {
     let words = vec![
         "listen",

@@ -1,8 +1,8 @@
 //! Checks whether a text is a host with an optional port. Called for Host, absolute-form and
 //! authority-form.
 //!
-//! RFC 3986 §3.2.2-3 narrowed: no user information, no comma (a list of two hosts), no percent-encoding (two names for
-//! one host), no empty port, no zone. RFC 9110 §4.2.4, §7.2.
+//! RFC 3986 §3.2.2-3 narrowed: no user information, no comma (a list of two hosts), no
+//! percent-encoding (two names for one host), no empty port, no zone. RFC 9110 §4.2.4, §7.2.
 
 use std::net::Ipv6Addr;
 

@@ -310,8 +310,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// One byte of `*( ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`, with bad white space where the
-    /// grammar has it, but not between the size and its first semicolon.
+    /// One byte of `*( ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`, with bad white
+    /// space where the grammar has it, but not between the size and its first semicolon.
     fn extension(&mut self, byte: u8) -> Result<State, ChunkError> {
         if byte == b'\r' {
             return match self.state {

@@ -5,8 +5,8 @@ const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
 /// 9999-12-31T23:59:59Z, the last second that four digits of a year can name.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// IMF-fixdate of `seconds_since_epoch` (Unix time, seconds), such as `Sun, 06 Nov 1994 08:49:37 GMT`. Times beyond the
-/// year 9999 give its last second.
+/// IMF-fixdate of `seconds_since_epoch` (Unix time, seconds), such as `Sun, 06 Nov 1994 08:49:37
+/// GMT`. Times beyond the year 9999 give its last second.
 pub fn http_date(seconds_since_epoch: u64) -> [u8; 29] {
     let seconds = seconds_since_epoch.min(SECONDS_MAX);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -55,8 +55,8 @@ fn two_digits(place: &mut [u8], value: u64) {
     place[1] = b'0' + (value % 10) as u8;
 }
 
-/// Year, month and day from days since 1970-01-01, by eras of 400 years that begin on 1 March (the method described by
-/// Howard Hinnant in "chrono-Compatible Low-Level Date Algorithms").
+/// Year, month and day from days since 1970-01-01, by eras of 400 years that begin on 1 March (the
+/// method described by Howard Hinnant in "chrono-Compatible Low-Level Date Algorithms").
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -71,8 +71,8 @@ pub struct RequestEdits<'a> {
 /// The client as the connection knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded<'a> {
-    /// Address of the connection; an IPv4 address mapped into IPv6 is written as IPv4, and the unspecified
-    /// one (`::`) as `unknown`: there is none (RFC 7239 §6.2).
+    /// Address of the connection; an IPv4 address mapped into IPv6 is written as IPv4, and the
+    /// unspecified one (`::`) as `unknown`: there is none (RFC 7239 §6.2).
     pub client: IpAddr,
     /// `http` or `https`.
     pub proto: &'a [u8],

@@ -1,5 +1,5 @@
-//! Writing a reply to the client: head, framing, connection, chunks, and replies of our own (RFC 9110 §7.6, §15,
-//! RFC 9112 §4, §6, §7.1).
+//! Writing a reply to the client: head, framing, connection, chunks, and replies of our own (RFC
+//! 9110 §7.6, §15, RFC 9112 §4, §6, §7.1).
 //!
 //! A response head is written in two steps: the upstream's part as soon as it is there, and framing
 //! and connection when the client's session knows them. Never fails.

@@ -1,8 +1,8 @@
 //! One table for an enumeration of faults: status, word and text are beside the variant, and
 //! nothing can be left out of the list.
 
-/// Declares an enumeration of faults with `ALL`, `status`, `word` and `Display`. Each line: variant, status, word, text. `from` names
-/// another enumeration of faults that is part of it.
+/// Declares an enumeration of faults with `ALL`, `status`, `word` and `Display`. Each line:
+/// variant, status, word, text. `from` names another enumeration of faults that is part of it.
 macro_rules! faults {
     (
         $(#[$about:meta])*

@@ -1,7 +1,8 @@
 //! The fields of one head as a list of slices of it.
 //!
-//! Filled by the head parsers, read by routing and by the encoders. The list is scratch memory that is reused for
-//! every head, so parsing allocates nothing once it has grown to the usual size. RFC 9110 §5.
+//! Filled by the head parsers, read by routing and by the encoders. The list is scratch memory that
+//! is reused for every head, so parsing allocates nothing once it has grown to the usual size. RFC
+//! 9110 §5.
 
 use crate::known::classify;
 use crate::oddity::{Oddities, Oddity};
@@ -100,8 +101,8 @@ impl FieldName {
         Self::Http2Settings,
     ]);
 
-    /// Whether it is between two neighbours only, or must not pass a proxy: framing, connection and the like. A proxy writes those itself
-    /// (RFC 9110 §7.6.1).
+    /// Whether it is between two neighbours only, or must not pass a proxy: framing, connection and
+    /// the like. A proxy writes those itself (RFC 9110 §7.6.1).
     pub const fn is_hop_by_hop(self) -> bool {
         self.is_in(Self::HOP_BY_HOP)
     }
@@ -202,7 +203,8 @@ pub struct Field {
     pub value: Span,
     /// Which field it is.
     pub known: FieldName,
-    /// Hop-by-hop because Connection names it; never set for framing, identity and forwarding fields.
+    /// Hop-by-hop because Connection names it; never set for framing, identity and forwarding
+    /// fields.
     pub listed: bool,
     /// In replies only: the value contains a line fold.
     pub folded: bool,

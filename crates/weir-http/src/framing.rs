@@ -1,5 +1,5 @@
-//! What the fields of a head say about its body and its connection: Content-Length, Transfer-Encoding, Connection,
-//! Upgrade and the other lists that a proxy must understand.
+//! What the fields of a head say about its body and its connection: Content-Length,
+//! Transfer-Encoding, Connection, Upgrade and the other lists that a proxy must understand.
 //!
 //! Called once a head, after all its lines. RFC 9110 §5.6.1, §7.6.1, §7.8, §8.6, RFC 9112 §6.
 
@@ -12,7 +12,8 @@ use crate::syntax::SyntaxError;
 /// Largest length of a body: sums and offsets stay far from overflow, as do those of our callers.
 pub(crate) const LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// Other options than ours in Connection. Each is compared with every field, so their number must be small.
+/// Other options than ours in Connection. Each is compared with every field, so their number must
+/// be small.
 const OPTIONS_MAX: usize = 64;
 
 /// Why a Content-Length can't be used.
@@ -141,8 +142,8 @@ fn connection_lists(
     Ok(())
 }
 
-/// Non-empty members of a comma-separated list without white space around them (RFC 9110 §5.6.1). Folds count as
-/// white space. For lists without quoted strings.
+/// Non-empty members of a comma-separated list without white space around them (RFC 9110 §5.6.1).
+/// Folds count as white space. For lists without quoted strings.
 pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
@@ -184,8 +185,8 @@ fn has_passed(value: &[u8], us: Pseudonym) -> bool {
     names.map(<[u8]>::trim_ascii).any(|name| name.eq_ignore_ascii_case(us.as_bytes()))
 }
 
-/// One pass over `received-protocol RWS received-by [ RWS comment ]` entries: the second word of an entry is the
-/// recipient; words inside comments don't count, and neither do the commas there.
+/// One pass over `received-protocol RWS received-by [ RWS comment ]` entries: the second word of an
+/// entry is the recipient; words inside comments don't count, and neither do the commas there.
 fn names_us(value: &[u8], us: Pseudonym) -> bool {
     let (mut depth, mut words, mut start, mut escaped) = (0usize, 0usize, None::<usize>, false);
     for at in 0..=value.len() {

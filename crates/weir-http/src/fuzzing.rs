@@ -1,7 +1,8 @@
-//! Properties of the parsers as plain functions over bytes: run by the fuzz targets and by `cargo test` alike.
+//! Properties of the parsers as plain functions over bytes: run by the fuzz targets and by `cargo
+//! test` alike.
 //!
-//! Test support, not part of the proxy. A property that does not hold panics. [`corpus`] has the seeds, [`Mutator`]
-//! changes them without a fuzzer.
+//! Test support, not part of the proxy. A property that does not hold panics. [`corpus`] has the
+//! seeds, [`Mutator`] changes them without a fuzzer.
 
 pub mod corpus;
 pub mod h2;

@@ -1,6 +1,8 @@
-//! HTTP/2 (RFC 9113) without sockets and clocks: frames, HPACK (RFC 7541), heads, windows, priorities (RFC 9218), budgets.
+//! HTTP/2 (RFC 9113) without sockets and clocks: frames, HPACK (RFC 7541), heads, windows,
+//! priorities (RFC 9218), budgets.
 //!
-//! A connection of a server is a [`Mux`], one of a client ([`client`]) a [`Client`](client::Client), which is made for generators of requests.
+//! A connection of a server is a [`Mux`], one of a client ([`client`]) a
+//! [`Client`](client::Client), which is made for generators of requests.
 //!
 //! A [`Mux`] reads received bytes and reports events ([`Mux::read`], one [`Event`] a call), takes
 //! responses in parts ([`Mux::reply_head`], [`Mux::reply_data`], [`Mux::end`]), and writes frames

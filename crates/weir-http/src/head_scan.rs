@@ -1,4 +1,5 @@
-//! Waiting for the end of a head that arrives in pieces, at a cost linear in its bytes (docs/hostile.md B10).
+//! Waiting for the end of a head that arrives in pieces, at a cost linear in its bytes
+//! (docs/hostile.md B10).
 //!
 //! Called on the grown input each time something arrived; it looks only at new bytes. It finds line
 //! ends, nothing more; the parser runs once, when the head is complete. Faults that are visible
@@ -63,7 +64,8 @@ impl HeadScan {
         Self::default().advance(input, limits, LEADING_LINES_MAX)
     }
 
-    /// The length of the reply head at the start of `input` once it is complete, as [`HeadScan::find`].
+    /// The length of the reply head at the start of `input` once it is complete, as
+    /// [`HeadScan::find`].
     ///
     /// # Errors
     /// The upstream is at fault; the same error that [`parse_reply`] returns for this input.

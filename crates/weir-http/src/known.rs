@@ -1,11 +1,13 @@
 //! Recognising field names: a perfect hash over the length and three bytes, then one comparison.
 //!
-//! Called once for each field line. A chain of comparisons costs several mispredicted branches a line; this costs
-//! one load and a compare. The table is built and checked for collisions at compile time.
+//! Called once for each field line. A chain of comparisons costs several mispredicted branches a
+//! line; this costs one load and a compare. The table is built and checked for collisions at
+//! compile time.
 
 use crate::field::FieldName;
 
-/// Every name we care about in lower case. Order is that of the enumeration, which is asserted below.
+/// Every name we care about in lower case. Order is that of the enumeration, which is asserted
+/// below.
 const NAMES: &[(FieldName, &[u8])] = &[
     (FieldName::Other, b""),
     (FieldName::Host, b"host"),
@@ -107,9 +109,10 @@ pub(crate) fn classify(name: &[u8]) -> FieldName {
     FieldName::Other
 }
 
-/// `lower` is lower case and of the same length. Setting bit 5 is enough because `name` is known to be a token: no
-/// byte of a token other than a capital letter falls onto a letter, digit or hyphen. Whole words first, and the last
-/// word overlaps the one before it, so that most names need two comparisons.
+/// `lower` is lower case and of the same length. Setting bit 5 is enough because `name` is known to
+/// be a token: no byte of a token other than a capital letter falls onto a letter, digit or hyphen.
+/// Whole words first, and the last word overlaps the one before it, so that most names need two
+/// comparisons.
 #[inline]
 fn same_folded(name: &[u8], lower: &[u8]) -> bool {
     const BIT_5: u64 = 0x2020_2020_2020_2020;

@@ -6,7 +6,8 @@ use crate::pseudonym::Pseudonym;
 /// head is an error.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Request or status line in bytes, without its CRLF. Default 8192 (RFC 9112 §3 asks for at least 8000).
+    /// Request or status line in bytes, without its CRLF. Default 8192 (RFC 9112 §3 asks for at
+    /// least 8000).
     pub line_bytes_max: usize,
     /// The whole head in bytes, with its line, all CRLF and leading empty lines. Default 32768.
     pub head_bytes_max: usize,

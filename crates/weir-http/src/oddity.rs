@@ -23,9 +23,11 @@ pub enum Oddity {
     Repeated,
     /// In a request: Host differs from the authority of the target, which wins (RFC 9112 §3.2.2).
     OtherHost,
-    /// In a request: an Upgrade that is not passed on, because it is invalid, h2c, has a body or is not named by Connection.
+    /// In a request: an Upgrade that is not passed on, because it is invalid, h2c, has a body or is
+    /// not named by Connection.
     VainUpgrade,
-    /// In a request: a field `Proxy`, which no program sends but CGI takes for its configuration (CVE-2016-5385).
+    /// In a request: a field `Proxy`, which no program sends but CGI takes for its configuration
+    /// (CVE-2016-5385).
     ProxyField,
 }
 

@@ -72,7 +72,8 @@ pub enum ReplyDoubt {
     NotAnAnswer,
 }
 
-/// One cause for each way in which an upstream's head is at fault. The connection must be closed, nothing of it used.
+/// One cause for each way in which an upstream's head is at fault. The connection must be closed,
+/// nothing of it used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ReplyError {
     /// A fault of lines or fields.
@@ -147,8 +148,8 @@ impl fmt::Display for ReplyError {
 
 impl std::error::Error for ReplyError {}
 
-/// Parses a reply head at the start of `input`; `Ok(None)` when it is not complete yet. `fields` is overwritten.
-/// Interim replies (1xx) are returned like any other.
+/// Parses a reply head at the start of `input`; `Ok(None)` when it is not complete yet. `fields` is
+/// overwritten. Interim replies (1xx) are returned like any other.
 ///
 /// A cut-off head gives either None or the error of the whole head. Call it once on fresh input;
 /// for a head that arrives in pieces wait with

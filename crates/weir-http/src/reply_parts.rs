@@ -141,7 +141,8 @@ impl<'a> ReplyParts<'a> {
         fields_of_lines(self.lines).filter(move |(name, _)| !all.is_removed_name(name))
     }
 
-    /// Name and value of each field in order. A value is copied only where it came with line folds, each of which is one space here.
+    /// Name and value of each field in order. A value is copied only where it came with line folds,
+    /// each of which is one space here.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], Cow<'a, [u8]>)> {
         let text = self.text;
         let all = *self;
@@ -238,7 +239,8 @@ impl KeptReply {
     }
 }
 
-/// Name and value of each line, in order. `lines` are complete ones that were written as `name: value` and a line end; others are left out.
+/// Name and value of each line, in order. `lines` are complete ones that were written as `name:
+/// value` and a line end; others are left out.
 pub fn fields_of_lines(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
     let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     lines.filter_map(|line| {
@@ -281,7 +283,8 @@ pub struct Trailers<'a> {
 }
 
 impl<'a> Trailers<'a> {
-    /// From complete lines that were checked: [`ChunkedDecoder::trailers`](crate::ChunkedDecoder::trailers).
+    /// From complete lines that were checked:
+    /// [`ChunkedDecoder::trailers`](crate::ChunkedDecoder::trailers).
     pub(crate) fn new(lines: &'a [u8]) -> Trailers<'a> {
         Trailers { lines }
     }
@@ -433,7 +436,8 @@ mod tests {
         assert_eq!((parts.version, parts.fields().count()), (None, 2));
     }
 
-    /// Lines that were written before are fields, text and kept like others, and can be removed like received ones.
+    /// Lines that were written before are fields, text and kept like others, and can be removed
+    /// like received ones.
     #[test]
     fn of_lines_that_were_written() {
         let added: [(&[u8], &[u8]); 1] = [(b"Age", b"3")];

@@ -290,7 +290,8 @@ impl ReplyReader {
         if let Stage::Body(body) = &mut self.stage { body.take_oddities() } else { None }
     }
 
-    /// Trailer lines of a complete reply, as [`ChunkedDecoder::trailers`](crate::ChunkedDecoder::trailers).
+    /// Trailer lines of a complete reply, as
+    /// [`ChunkedDecoder::trailers`](crate::ChunkedDecoder::trailers).
     #[inline]
     pub fn trailers(&self) -> Trailers<'_> {
         if let Stage::Body(body) = &self.stage { body.trailers() } else { Trailers::default() }

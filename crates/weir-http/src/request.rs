@@ -46,10 +46,11 @@ pub struct RequestHead {
     pub method_span: Span,
     /// The target as received.
     pub target: Span,
-    /// Path and query to forward; empty for authority-form and for an absolute-form without path (forward `/`, or
-    /// `*` for OPTIONS); `*` for asterisk-form.
+    /// Path and query to forward; empty for authority-form and for an absolute-form without path
+    /// (forward `/`, or `*` for OPTIONS); `*` for asterisk-form.
     pub path: Span,
-    /// Host and port: from the target if it has them, else from Host; empty only in HTTP/1.0 without Host.
+    /// Host and port: from the target if it has them, else from Host; empty only in HTTP/1.0
+    /// without Host.
     pub authority: Span,
     /// Form of the target.
     pub form: TargetForm,
@@ -121,7 +122,8 @@ impl RequestHead {
     }
 }
 
-/// Empty lines before a request that are skipped (RFC 9112 §2.2: a client may send one after a body).
+/// Empty lines before a request that are skipped (RFC 9112 §2.2: a client may send one after a
+/// body).
 pub(crate) const LEADING_LINES_MAX: usize = 2;
 
 const CONDITIONAL: u64 = FieldName::set(&[
@@ -146,7 +148,8 @@ const RARE: u64 = FieldName::set(&[
     FieldName::Proxy,
 ]);
 
-/// Parses a request head at the start of `input`; `Ok(None)` when it is not complete yet. `fields` is overwritten.
+/// Parses a request head at the start of `input`; `Ok(None)` when it is not complete yet. `fields`
+/// is overwritten.
 ///
 /// A cut-off head gives either None or the error of the whole head. Call it once on fresh input;
 /// for a head that arrives in pieces wait with [`HeadScan`](crate::HeadScan), which doesn't start

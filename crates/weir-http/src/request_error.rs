@@ -4,7 +4,8 @@ use crate::faults::faults;
 use crate::syntax::SyntaxError;
 
 faults! {
-    /// One cause for each way in which a client's head is at fault. After each of them the connection must be closed.
+    /// One cause for each way in which a client's head is at fault. After each of them the
+    /// connection must be closed.
     enum RequestError;
     from
     /// A fault of lines or fields.
@@ -15,7 +16,8 @@ faults! {
     MethodInvalid: 400, "method-invalid", "the method is not a token";
     /// The target is missing or has a byte that is not allowed in a target.
     TargetInvalid: 400, "target-invalid", "the target is missing or has a byte that may not stand in one";
-    /// The target has a byte above ASCII, or a query without a path; [`crate::encode_target`] may help.
+    /// The target has a byte above ASCII, or a query without a path; [`crate::encode_target`] may
+    /// help.
     TargetRaw: 400, "target-raw", "the target has bytes above ASCII that can't be encoded";
     /// The target has a `#`.
     TargetFragment: 400, "target-fragment", "the target has a fragment";
@@ -34,7 +36,8 @@ faults! {
     /// HTTP/2: a pseudo field is missing, unknown, repeated, not in front of the fields, or has an
     /// invalid value.
     PseudoField: 400, "pseudo-field", "a pseudo field is missing, unknown, repeated or misplaced";
-    /// HTTP/2: a field that belongs to connections of HTTP/1, or TE other than `trailers` (RFC 9113 §8.2.2).
+    /// HTTP/2: a field that belongs to connections of HTTP/1, or TE other than `trailers` (RFC 9113
+    /// §8.2.2).
     ConnectionField: 400, "connection-field", "a field that HTTP/2 does not have";
     /// HTTP/2: Host differs from `:authority`.
     HostDiffers: 400, "host-differs", "Host and :authority differ";

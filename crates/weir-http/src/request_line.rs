@@ -35,7 +35,8 @@ impl Version {
     }
 }
 
-/// Methods that differ for a proxy. Names are case-sensitive (RFC 9110 §9.1): `get` is [`Method::Other`].
+/// Methods that differ for a proxy. Names are case-sensitive (RFC 9110 §9.1): `get` is
+/// [`Method::Other`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[allow(missing_docs)] // each variant is the method of that name
 pub enum Method {

@@ -1,8 +1,9 @@
 //! Byte classes and the search for the first byte outside of one: the inner loop of head parsing.
 //!
-//! Called by the head parsers. Works on eight bytes at a time in a `u64` with exact (carry-free) tests, and on blocks
-//! of 32 in a branch-free fold that the compiler turns into vector instructions; the first bytes of a value go
-//! through words because most values are short. RFC 9110 §5.5 and §5.6.2, RFC 9112 §3.2.
+//! Called by the head parsers. Works on eight bytes at a time in a `u64` with exact (carry-free)
+//! tests, and on blocks of 32 in a branch-free fold that the compiler turns into vector
+//! instructions; the first bytes of a value go through words because most values are short. RFC
+//! 9110 §5.5 and §5.6.2, RFC 9112 §3.2.
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -150,7 +151,8 @@ pub(crate) fn name_end(input: &[u8], at: usize) -> usize {
     find::<Name>(input, at)
 }
 
-/// Bit of [`token_faults`]: an underscore is in it (a token, but see [`Field::underscore`](crate::Field)).
+/// Bit of [`token_faults`]: an underscore is in it (a token, but see
+/// [`Field::underscore`](crate::Field)).
 pub(crate) const UNDERSCORE: u8 = 1;
 /// Bit of [`token_faults`]: not a token.
 pub(crate) const NOT_TOKEN: u8 = 0x80;
@@ -174,9 +176,11 @@ const fn token_table() -> [u8; 256] {
     table
 }
 
-/// All faults of a would-be token or-ed together; 0 for a clean one. An empty name has none: check that apart.
+/// All faults of a would-be token or-ed together; 0 for a clean one. An empty name has none: check
+/// that apart.
 ///
-/// Names of letters and hyphens, which nearly all are, pass by words, the last one overlapping the one before it.
+/// Names of letters and hyphens, which nearly all are, pass by words, the last one overlapping the
+/// one before it.
 #[inline]
 pub(crate) fn token_faults(name: &[u8]) -> u8 {
     if let Some(last) = name.last_chunk::<8>() {
@@ -219,7 +223,8 @@ pub(crate) fn is_blank(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Every byte at every place of buffers around the word and block sizes: words and bytes must agree.
+    /// Every byte at every place of buffers around the word and block sizes: words and bytes must
+    /// agree.
     fn agree<S: Stop>(filler: u8) {
         assert!(!S::byte(filler));
         for len in [0, 1, 7, 8, 9, 31, 32, 33, 47, 48, 49, 80, 81, 95, 120] {

@@ -1,4 +1,5 @@
-//! A piece of the input by position, so that a parsed head borrows nothing and can wait beside its bytes.
+//! A piece of the input by position, so that a parsed head borrows nothing and can wait beside its
+//! bytes.
 
 /// Half-open range of byte positions in the input that a head was parsed from. `start <= end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -13,7 +13,8 @@ use crate::scan::{NOT_TOKEN, UNDERSCORE, is_blank, name_end, token_faults, value
 use crate::span::Span;
 
 faults! {
-    /// Faults of lines and fields that requests and replies share. The sender is at fault in all of them.
+    /// Faults of lines and fields that requests and replies share. The sender is at fault in all of
+    /// them.
     enum SyntaxError;
     /// A line ends with LF alone.
     BareLf: 400, "bare-lf", "a line ends with LF alone";
@@ -206,7 +207,8 @@ fn extend_folded(
     Ok(Some(end))
 }
 
-/// White space around a value is not part of it (RFC 9110 §5.5). CR and LF can only come from folds here.
+/// White space around a value is not part of it (RFC 9110 §5.5). CR and LF can only come from folds
+/// here.
 #[inline]
 fn trim(input: &[u8], start: usize, end: usize) -> Span {
     let space = |byte: u8| is_blank(byte) || matches!(byte, b'\r' | b'\n');

@@ -5,7 +5,8 @@ use crate::field::{Field, FieldName};
 use crate::oddity::Oddities;
 use crate::syntax::{Line, Sender, SyntaxError, parse_field};
 
-/// Framing, routing, authentication and connection fields: in a trailer they are an attack or a serious mistake.
+/// Framing, routing, authentication and connection fields: in a trailer they are an attack or a
+/// serious mistake.
 const FORBIDDEN: u64 = FieldName::HOP_BY_HOP
     | FieldName::set(&[
         FieldName::Host,
@@ -25,7 +26,8 @@ const FORBIDDEN: u64 = FieldName::HOP_BY_HOP
         FieldName::SetCookie,
     ]);
 
-/// Controls, conditions and descriptions of the content: too late in a trailer, so they are dropped.
+/// Controls, conditions and descriptions of the content: too late in a trailer, so they are
+/// dropped.
 const TOO_LATE: u64 = FieldName::set(&[
     FieldName::AuthenticationInfo,
     FieldName::IfMatch,

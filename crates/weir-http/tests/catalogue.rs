@@ -90,7 +90,8 @@ fn wait_for_head(input: &[u8], piece: usize) -> Result<Option<(RequestHead, Fiel
     Ok(head.map(|head| (head, fields)))
 }
 
-/// The decoded body and its bytes in the input. An incomplete one is an error here: rows are complete.
+/// The decoded body and its bytes in the input. An incomplete one is an error here: rows are
+/// complete.
 fn read_body(head: &RequestHead, input: &[u8]) -> Result<(Vec<u8>, usize), u16> {
     match head.body {
         RequestBody::None => Ok((Vec::new(), 0)),

@@ -1,5 +1,6 @@
-//! Properties over many inputs: the fuzz targets' functions on the corpus and on seeded changes of it, generated heads,
-//! httparse as a second opinion, and the strict grammar of weir-check as judge of what is encoded.
+//! Properties over many inputs: the fuzz targets' functions on the corpus and on seeded changes of
+//! it, generated heads, httparse as a second opinion, and the strict grammar of weir-check as judge
+//! of what is encoded.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! A server on one thread that shows how a driver is used, and against which choices inside the drivers are measured.
+//! A server on one thread that shows how a driver is used, and against which choices inside the
+//! drivers are measured.
 //!
 //!     cargo run --release -p weir-io --example echo -- 127.0.0.1:7777 auto
 //!     printf 'hello' | nc -N 127.0.0.1 7777

@@ -72,7 +72,8 @@ impl Answers {
             // SAFETY: the kernel has written this number of bytes.
             let packet =
                 unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), length.min(ROOM)) };
-            // SAFETY: the kernel gives the address of such a socket in this form, and the storage is larger.
+            // SAFETY: the kernel gives the address of such a socket in this form, and the storage
+            // is larger.
             let by = unsafe { from.as_ptr().cast::<libc::sockaddr_ll>().read_unaligned() };
             let interface = u32::try_from(by.sll_ifindex).unwrap_or(0);
             if by.sll_pkttype != OUTGOING

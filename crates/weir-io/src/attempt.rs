@@ -96,7 +96,8 @@ impl Attempt {
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-        // SAFETY: `message` names `control` alone, which is writable for its length and outlives the call.
+        // SAFETY: `message` names `control` alone, which is writable for its length and outlives
+        // the call.
         check_len(unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) })
             .ok()?;
         // SAFETY: the kernel has filled `control` with messages; their length is in `message`.

@@ -2,8 +2,9 @@
 //! lines with relaxed stores at the begin and end of each turn; the main thread, other workers, the
 //! status page and eBPF programs read them.
 //!
-//! A line is one cache line, so that a worker that writes its own does not take others' from the cores that read them. Its layout is
-//! fixed, since programs in the kernel read it as an array of values of 64 bytes (`struct board_line` in weir-bpf's C sources):
+//! A line is one cache line, so that a worker that writes its own does not take others' from the
+//! cores that read them. Its layout is fixed, since programs in the kernel read it as an array of
+//! values of 64 bytes (`struct board_line` in weir-bpf's C sources):
 //!
 //! | bytes | field | written by |
 //! |---|---|---|
@@ -54,7 +55,8 @@ pub struct Line {
     pub open_requests: AtomicU32,
     /// Client connections that it holds.
     pub sessions: AtomicU32,
-    /// New connections that a program in the kernel has given to its listeners since its turn began.
+    /// New connections that a program in the kernel has given to its listeners since its turn
+    /// began.
     pub assigned: AtomicU32,
     /// The cost of a request in time of its core, in nanoseconds; a moving average.
     pub service_ns: AtomicU32,
@@ -71,7 +73,8 @@ const _: () = assert!(
 );
 
 impl Line {
-    /// How long its turn has lasted at `now_us` (microseconds of CLOCK_MONOTONIC); 0 while it waits.
+    /// How long its turn has lasted at `now_us` (microseconds of CLOCK_MONOTONIC); 0 while it
+    /// waits.
     pub fn turn_us(&self, now_us: u64) -> u64 {
         match self.turn_began_us.load(Relaxed) {
             0 => 0,
@@ -114,7 +117,8 @@ pub struct Board {
     _keep: Box<dyn Send + Sync>,
 }
 
-// SAFETY: the lines are atomics in memory that lives as long as `_keep`, which may be shared and sent.
+// SAFETY: the lines are atomics in memory that lives as long as `_keep`, which may be shared and
+// sent.
 unsafe impl Send for Board {}
 // SAFETY: as above; all access is by shared references to atomics.
 unsafe impl Sync for Board {}

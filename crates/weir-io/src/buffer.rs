@@ -9,12 +9,13 @@ use bytes::Bytes;
 
 use crate::pool::Shared;
 
-/// Received bytes up to this number are copied by [`RecvBuf::into_bytes`]: an allocation is needed in any case, and a
-/// short text must not keep a whole buffer of the pool from being used.
+/// Received bytes up to this number are copied by [`RecvBuf::into_bytes`]: an allocation is needed
+/// in any case, and a short text must not keep a whole buffer of the pool from being used.
 const COPY_BYTES_MAX: usize = 1024;
 
-/// Bytes that were received. Dereferences to the slice. Give it back with [`crate::Driver::recycle`] (cheapest), drop it,
-/// or turn it into [`Bytes`] to keep it or to hand it to another core.
+/// Bytes that were received. Dereferences to the slice. Give it back with
+/// [`crate::Driver::recycle`] (cheapest), drop it, or turn it into [`Bytes`] to keep it or to hand
+/// it to another core.
 pub struct RecvBuf {
     inner: Inner,
 }
@@ -34,7 +35,8 @@ struct Pooled {
     id: u16,
 }
 
-// SAFETY: the bytes are plain memory that only this value refers to, and giving it back is synchronised by the pool.
+// SAFETY: the bytes are plain memory that only this value refers to, and giving it back is
+// synchronised by the pool.
 unsafe impl Send for Pooled {}
 // SAFETY: a shared reference only reads.
 unsafe impl Sync for Pooled {}
@@ -129,8 +131,8 @@ impl Pooled {
 
 impl AsRef<[u8]> for Pooled {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the kernel wrote `len` bytes here before it reported them, and neither it nor the pool touches them
-        // while the lease exists, which is as long as `self`.
+        // SAFETY: the kernel wrote `len` bytes here before it reported them, and neither it nor the
+        // pool touches them while the lease exists, which is as long as `self`.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len as usize) }
     }
 }

@@ -61,7 +61,8 @@ impl Courtesy {
     }
 }
 
-/// Whether another worker that takes clients waits for events, and has less than half as much to do.
+/// Whether another worker that takes clients waits for events, and has less than half as much to
+/// do.
 fn is_outdone(board: &Board, worker: usize, now_us: u64) -> bool {
     let Some(own) = board.lines().get(worker) else { return false };
     let cost = own.cost(now_us);

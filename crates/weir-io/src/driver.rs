@@ -80,7 +80,8 @@ pub enum Event {
     Ended,
     /// Receiving failed (reset, time-out of the kernel). Nothing more will be received.
     ReceiveFailed(io::Error),
-    /// Everything given to [`Driver::send`] was taken by the kernel, or an error ended it. The payload comes back.
+    /// Everything given to [`Driver::send`] was taken by the kernel, or an error ended it. The
+    /// payload comes back.
     Sent {
         /// The payload that was given to send.
         payload: Payload,
@@ -118,7 +119,8 @@ pub struct Relayed {
 /// Why a relay is over.
 #[derive(Debug)]
 pub enum RelayEnd {
-    /// Both sides ended their sending direction, all their bytes were delivered, and both ends were passed on.
+    /// Both sides ended their sending direction, all their bytes were delivered, and both ends were
+    /// passed on.
     Complete,
     /// The first socket failed, with this error. Bytes that had arrived from it were delivered,
     /// bytes for it are lost.
@@ -187,7 +189,8 @@ pub trait Driver {
     /// that another process could use.
     fn duplicate(&mut self, listener: Socket) -> io::Result<OwnedFd>;
 
-    /// Changes how many connections may wait at a listener to be accepted (listen(2)); the system caps it.
+    /// Changes how many connections may wait at a listener to be accepted (listen(2)); the system
+    /// caps it.
     fn set_backlog(&mut self, listener: Socket, backlog: u32);
 
     /// Starts a TCP connection (TCP_NODELAY is set). Ends in [`Event::Connected`].
@@ -236,15 +239,17 @@ pub trait Driver {
     /// [`Driver::receive`].
     ///
     /// # Errors
-    /// The operating system's; it is of another kind of driver (simulated or not). The connection is closed then.
+    /// The operating system's; it is of another kind of driver (simulated or not). The connection
+    /// is closed then.
     fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket>;
 
     /// Sets the token of a socket.
     fn set_token(&mut self, socket: Socket, token: Token);
 
-    /// Changes how a socket is read. Repeating the current mode re-arms a finished `Once`. Of several changes between two turns only
-    /// the last one counts: nothing is received because of those before it. Sockets that wait for a receive buffer get one in the order
-    /// in which they began to wait, before any other.
+    /// Changes how a socket is read. Repeating the current mode re-arms a finished `Once`. Of
+    /// several changes between two turns only the last one counts: nothing is received because of
+    /// those before it. Sockets that wait for a receive buffer get one in the order in which they
+    /// began to wait, before any other.
     fn receive(&mut self, socket: Socket, how: Receive);
 
     /// Sets whether bytes that arrive on a socket may come later. Then they do not wake the driver,
@@ -292,8 +297,8 @@ pub trait Driver {
     /// The bytes that the relay of a socket has moved so far; None when it has none (any more).
     fn relayed(&self, socket: Socket) -> Option<Relayed>;
 
-    /// Ends everything about the socket. Data already taken by the kernel is still delivered to the other side, unless
-    /// received bytes are unread (then the kernel sends RST).
+    /// Ends everything about the socket. Data already taken by the kernel is still delivered to the
+    /// other side, unless received bytes are unread (then the kernel sends RST).
     fn close(&mut self, socket: Socket);
 
     /// Like [`Driver::close`], but with a reset (SO_LINGER of zero), so that the other side doesn't
@@ -315,11 +320,12 @@ pub trait Driver {
     /// calls: too much for connections that are soon over. Others have it from the start.
     fn keep_alive(&mut self, socket: Socket);
 
-    /// The core that received the socket's last packet (SO_INCOMING_CPU, socket(7)); None when that is not known.
+    /// The core that received the socket's last packet (SO_INCOMING_CPU, socket(7)); None when that
+    /// is not known.
     fn receiving_core(&mut self, socket: Socket) -> Option<u32>;
 
-    /// The address that the client of an accepted connection has connected to (getsockname(2)); None on a unix socket, and when the
-    /// connection is closed.
+    /// The address that the client of an accepted connection has connected to (getsockname(2));
+    /// None on a unix socket, and when the connection is closed.
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr>;
 
     /// Whether the bytes that were sent on a connection have arrived (TCP_INFO, tcp(7)).
@@ -330,7 +336,8 @@ pub trait Driver {
     /// it, or while it is not read.
     fn departure(&mut self, socket: Socket) -> Departure;
 
-    /// Whether the other side of a connection has ended its direction or reset it, or it is closed here.
+    /// Whether the other side of a connection has ended its direction or reset it, or it is closed
+    /// here.
     fn has_left(&mut self, socket: Socket) -> bool {
         self.departure(socket) != Departure::Stays
     }
@@ -408,7 +415,8 @@ pub struct AcceptQueue {
 pub struct DriverStats {
     /// Calls of [`Driver::turn`].
     pub turns: u64,
-    /// System calls of the data path (enter, or wait, receive, send, accept), without the opening and closing of sockets.
+    /// System calls of the data path (enter, or wait, receive, send, accept), without the opening
+    /// and closing of sockets.
     pub syscalls: u64,
     /// Completions delivered.
     pub completions: u64,

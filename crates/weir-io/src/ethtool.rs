@@ -26,7 +26,8 @@ pub struct Rss {
     pub key: Vec<u8>,
     /// Which hash, one bit: 1 is Toeplitz, 2 exclusive or, 4 CRC-32.
     pub function: u8,
-    /// Addresses and ports are made the same for both directions first (`symmetric-xor`, `symmetric-or-xor`, Linux 6.8).
+    /// Addresses and ports are made the same for both directions first (`symmetric-xor`,
+    /// `symmetric-or-xor`, Linux 6.8).
     pub is_symmetric: bool,
 }
 
@@ -64,7 +65,8 @@ fn ask(interface: &str, table: u32, key: u32) -> io::Result<Option<Vec<u8>>> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     request.name[..name.len()].copy_from_slice(name);
-    // SAFETY: `request` is as large as the kernel's structure; `data` has as much room as its sizes say, and both outlive the call.
+    // SAFETY: `request` is as large as the kernel's structure; `data` has as much room as its sizes
+    // say, and both outlive the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     if result == 0 {
         return Ok(Some(data));

@@ -18,7 +18,8 @@ pub enum Keepalive {
         /// How long a connection has been idle before the first time, seconds, 1 to 32,767
         /// (TCP_KEEPIDLE).
         idle_s: u16,
-        /// How long until the next time where nothing comes back, seconds, 1 to 32,767 (TCP_KEEPINTVL).
+        /// How long until the next time where nothing comes back, seconds, 1 to 32,767
+        /// (TCP_KEEPINTVL).
         interval_s: u16,
         /// This number of unanswered probes ends the connection, 1 to 127 (TCP_KEEPCNT).
         probes: u8,

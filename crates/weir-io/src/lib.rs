@@ -1,7 +1,8 @@
 //! The operating system as weir sees it: sockets, completions, time.
 //!
-//! [`Driver`] is the one interface; `uring`, `epoll` and `sim` implement it. All speak completions with owned
-//! buffers, so the code above sees one world. This crate is the only one with unsafe code.
+//! [`Driver`] is the one interface; `uring`, `epoll` and `sim` implement it. All speak completions
+//! with owned buffers, so the code above sees one world. This crate is the only one with unsafe
+//! code.
 
 mod announced;
 mod answers;

@@ -3,7 +3,8 @@
 // Links the C library of the program's allocator.
 use libmimalloc_sys as _;
 
-// SAFETY: as mimalloc.h declares it. It takes no pointer, and may be called at any time by any thread.
+// SAFETY: as mimalloc.h declares it. It takes no pointer, and may be called at any time by any
+// thread.
 unsafe extern "C" {
     safe fn mi_collect(force: bool);
 }

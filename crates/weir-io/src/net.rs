@@ -28,8 +28,8 @@ const TCP_LISTEN: u32 = 10;
 /// `net.core.somaxconn`. An IPv6 address listens on IPv6 alone.
 ///
 /// # Errors
-/// The operating system's, with a text that names the address and the usual cause (port taken, privilege, no such
-/// address).
+/// The operating system's, with a text that names the address and the usual cause (port taken,
+/// privilege, no such address).
 pub fn bind_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     bind_listener_by(address, backlog, Inbound::default())
 }
@@ -325,7 +325,8 @@ fn unacknowledged(fd: RawFd) -> libc::c_int {
 fn tcp_info(fd: RawFd) -> Option<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `info` is writable for `len` bytes and plain numbers; a descriptor that is not a TCP socket gives an error.
+    // SAFETY: `info` is writable for `len` bytes and plain numbers; a descriptor that is not a TCP
+    // socket gives an error.
     unsafe {
         let result = libc::getsockopt(
             fd,
@@ -378,7 +379,8 @@ fn set_hops_min(fd: RawFd, least: libc::c_int) {
     for (level, option) in
         [(libc::IPPROTO_IP, libc::IP_MINTTL), (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT)]
     {
-        // SAFETY: the option value is readable for `len` bytes; a descriptor that is not such a socket gives an error.
+        // SAFETY: the option value is readable for `len` bytes; a descriptor that is not such a
+        // socket gives an error.
         unsafe { libc::setsockopt(fd, level, option, (&raw const least).cast(), len) };
     }
 }
@@ -389,7 +391,8 @@ fn attach_deaf_filter(fd: RawFd) -> io::Result<()> {
     const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let step = |code, otherwise, k| SockFilter::new(code, 0, otherwise, k);
-    // A filter of a TCP socket sees packets from their TCP header on; its flags are byte 13, ACK 0x10 and SYN 0x02.
+    // A filter of a TCP socket sees packets from their TCP header on; its flags are byte 13, ACK
+    // 0x10 and SYN 0x02.
     let program = [
         step(LOAD_BYTE, 0, 13),
         step(AND, 0, 0x12),
@@ -424,7 +427,8 @@ pub(crate) fn acknowledge_late(fd: RawFd) {
 fn set_quick_ack(fd: RawFd, on: bool) {
     let on = libc::c_int::from(on);
     let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a TCP socket gives an error.
+    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a TCP socket
+    // gives an error.
     unsafe {
         libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw const on).cast(), len)
     };
@@ -435,7 +439,8 @@ fn set_quick_ack(fd: RawFd, on: bool) {
 pub(crate) fn keep_urgent(fd: RawFd) {
     let on: libc::c_int = 1;
     let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives an error.
+    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives
+    // an error.
     unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, (&raw const on).cast(), len)
     };
@@ -453,7 +458,8 @@ pub(crate) fn keep_alive(fd: RawFd) {
 pub(crate) fn linger_zero(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let len = size_of::<libc::linger>() as libc::socklen_t;
-    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives an error.
+    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives
+    // an error.
     unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len)
     };
@@ -464,7 +470,8 @@ pub(crate) fn linger_zero(fd: RawFd) {
 pub(crate) fn linger_usual(fd: RawFd) {
     let linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let len = size_of::<libc::linger>() as libc::socklen_t;
-    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives an error.
+    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives
+    // an error.
     unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len)
     };

@@ -21,7 +21,8 @@ pub struct Path {
     pub min_rtt_us: u32,
     /// Bytes a second that arrived while there was enough to send; 0: not known.
     pub rate: u64,
-    /// How long ago the last bytes of the other side arrived, microseconds, in ticks of the kernel (1 to 10 ms).
+    /// How long ago the last bytes of the other side arrived, microseconds, in ticks of the kernel
+    /// (1 to 10 ms).
     pub received_ago_us: u32,
 }
 
@@ -49,7 +50,8 @@ pub(crate) fn path(fd: RawFd) -> Option<Path> {
     let mut info = [0u8; INFO_BYTES];
     let mut len = INFO_BYTES as libc::socklen_t;
     let (level, name): (c_int, c_int) = (libc::IPPROTO_TCP, libc::TCP_INFO);
-    // SAFETY: `info` is writable for `len` bytes; a descriptor that is not a TCP socket gives an error.
+    // SAFETY: `info` is writable for `len` bytes; a descriptor that is not a TCP socket gives an
+    // error.
     let result =
         unsafe { libc::getsockopt(fd, level, name, info.as_mut_ptr().cast(), &raw mut len) };
     (result == 0).then(|| read(&info))

@@ -1,5 +1,5 @@
-//! The pool that receive buffers of one class come from: a lazily touched mapping, a last-in-first-out free list, and
-//! an inbox for buffers that are dropped on other cores.
+//! The pool that receive buffers of one class come from: a lazily touched mapping, a
+//! last-in-first-out free list, and an inbox for buffers that are dropped on other cores.
 //!
 //! Owned by a driver; [`RecvBuf`]s hold leases of it. Bound: `count` buffers, never more. The
 //! mapping is anonymous memory, so a page costs nothing until a byte is received into it. The free
@@ -66,8 +66,9 @@ impl Mapping {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: advice about the range that was just mapped. Huge pages would make one received byte cost 2 MiB of
-        // resident memory; a kernel without them answers with an error that does not matter.
+        // SAFETY: advice about the range that was just mapped. Huge pages would make one received
+        // byte cost 2 MiB of resident memory; a kernel without them answers with an error that does
+        // not matter.
         unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { base, bytes })

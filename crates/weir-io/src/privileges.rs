@@ -19,13 +19,17 @@ pub struct Identity {
     pub gid: u32,
     /// Its other groups.
     pub groups: Vec<u32>,
-    /// It may still listen on ports below 1024 (CAP_NET_BIND_SERVICE), and so may programs that it starts.
+    /// It may still listen on ports below 1024 (CAP_NET_BIND_SERVICE), and so may programs that it
+    /// starts.
     pub keeps_ports: bool,
-    /// It may still administer the network (CAP_NET_ADMIN) if it may now, and so may programs that it starts.
+    /// It may still administer the network (CAP_NET_ADMIN) if it may now, and so may programs that
+    /// it starts.
     pub keeps_network: bool,
-    /// It may still have sockets with addresses of others (CAP_NET_RAW) if it may now, and so may programs that it starts.
+    /// It may still have sockets with addresses of others (CAP_NET_RAW) if it may now, and so may
+    /// programs that it starts.
     pub keeps_raw: bool,
-    /// It may still have the kernel run programs (CAP_BPF) if it may now, and so may programs that it starts.
+    /// It may still have the kernel run programs (CAP_BPF) if it may now, and so may programs that
+    /// it starts.
     pub keeps_bpf: bool,
 }
 

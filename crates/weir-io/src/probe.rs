@@ -50,7 +50,8 @@ pub struct Probe {
 }
 
 impl fmt::Display for Probe {
-    /// One line for the log, such as `io_uring: kernel 6.18.44, multishot receive and buffer rings work`.
+    /// One line for the log, such as `io_uring: kernel 6.18.44, multishot receive and buffer rings
+    /// work`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.driver.word(), self.reason)
     }

@@ -1,9 +1,9 @@
-//! Interfaces of a network namespace: finding them by name, setting them up, their addresses and routes, the packets
-//! that they dropped. rtnetlink(7). Called by the laboratory; calls that change something need CAP_NET_ADMIN in the
-//! namespace.
+//! Interfaces of a network namespace: finding them by name, setting them up, their addresses and
+//! routes, the packets that they dropped. rtnetlink(7). Called by the laboratory; calls that change
+//! something need CAP_NET_ADMIN in the namespace.
 //!
-//! The socket belongs to the namespace of the thread that made it, even when other threads use it later. Bound: a
-//! call waits for the kernel at most [`ANSWER_US`].
+//! The socket belongs to the namespace of the thread that made it, even when other threads use it
+//! later. Bound: a call waits for the kernel at most [`ANSWER_US`].
 
 use std::io;
 use std::net::IpAddr;
@@ -64,13 +64,15 @@ pub struct Link {
     pub mtu: u32,
     /// Its address, where that is an Ethernet address.
     pub hardware: Option<[u8; 6]>,
-    /// The namespace of its peer, by its number in the present one; None: it is the present one, or it has no peer.
+    /// The namespace of its peer, by its number in the present one; None: it is the present one, or
+    /// it has no peer.
     pub namespace: Option<u32>,
     /// Its kind for the kernel.
     pub layer: Layer,
 }
 
-/// The kind of an interface for the kernel (`IFLA_INFO_KIND`), as far as that matters for others on it.
+/// The kind of an interface for the kernel (`IFLA_INFO_KIND`), as far as that matters for others on
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// A macvlan or macvtap: another one on it is made beside it, on the interface below.
@@ -152,7 +154,8 @@ impl Interfaces {
         }
     }
 
-    /// Sets the longest packet that an interface takes, bytes, and how many may wait to be sent by it.
+    /// Sets the longest packet that an interface takes, bytes, and how many may wait to be sent by
+    /// it.
     ///
     /// # Errors
     /// EINVAL: it does not support this length.
@@ -164,8 +167,8 @@ impl Interfaces {
         })
     }
 
-    /// Gives an interface no IPv6 link-local address, so that it sends nothing unasked before a router announces
-    /// itself there.
+    /// Gives an interface no IPv6 link-local address, so that it sends nothing unasked before a
+    /// router announces itself there.
     ///
     /// # Errors
     /// EAFNOSUPPORT and others without IPv6.
@@ -201,14 +204,15 @@ impl Interfaces {
         self.change(NEW_LINK, 0, &link_header(index, UP), |_| {})
     }
 
-    /// Makes a pair of interfaces (veth(4)): `name` here, and `peer` in the other namespace. Both disappear with
-    /// either namespace.
+    /// Makes a pair of interfaces (veth(4)): `name` here, and `peer` in the other namespace. Both
+    /// disappear with either namespace.
     ///
     /// # Errors
     /// EEXIST: one of the names is taken; EOPNOTSUPP: the kernel has no such interfaces.
     pub fn make_pair(&mut self, name: &str, peer: &str, there: &Namespace) -> io::Result<()> {
         self.change(NEW_LINK, CREATE | EXCLUSIVE, &[0; LINK_HEADER_BYTES], |message| {
-            // IFLA_IFNAME; IFLA_LINKINFO with IFLA_INFO_KIND and IFLA_INFO_DATA; VETH_INFO_PEER, IFLA_NET_NS_FD.
+            // IFLA_IFNAME; IFLA_LINKINFO with IFLA_INFO_KIND and IFLA_INFO_DATA; VETH_INFO_PEER,
+            // IFLA_NET_NS_FD.
             message.text(3, name);
             message.nest(18, |info| {
                 info.text(1, "veth");
@@ -222,13 +226,13 @@ impl Interfaces {
         })
     }
 
-    /// Makes an interface in the other namespace with packets that leave by one of this namespace (macvlan,
-    /// ip-link(8)), unchanged. Packets that arrive on the lower interface reach it only if they have its address. It
-    /// disappears with either.
+    /// Makes an interface in the other namespace with packets that leave by one of this namespace
+    /// (macvlan, ip-link(8)), unchanged. Packets that arrive on the lower interface reach it only
+    /// if they have its address. It disappears with either.
     ///
     /// # Errors
-    /// EBUSY, EINVAL: the packets that arrive on that interface belong to another user, such as a bridge, or it is no
-    /// Ethernet; EOPNOTSUPP: the kernel has no such interfaces.
+    /// EBUSY, EINVAL: the packets that arrive on that interface belong to another user, such as a
+    /// bridge, or it is no Ethernet; EOPNOTSUPP: the kernel has no such interfaces.
     pub fn make_macvlan(&mut self, name: &str, lower: u32, there: &Namespace) -> io::Result<()> {
         self.change(NEW_LINK, CREATE | EXCLUSIVE, &[0; LINK_HEADER_BYTES], |message| {
             // IFLA_IFNAME, IFLA_LINK, IFLA_NET_NS_FD.
@@ -245,7 +249,8 @@ impl Interfaces {
         })
     }
 
-    /// Sets an interface up that neither asks for link addresses nor answers such requests (`IFF_NOARP`).
+    /// Sets an interface up that neither asks for link addresses nor answers such requests
+    /// (`IFF_NOARP`).
     ///
     /// # Errors
     /// The operating system's.
@@ -283,10 +288,11 @@ impl Interfaces {
         told.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Treats every packet that arrives on an interface as local to this namespace, whatever its destination, and
-    /// sends all packets without another route by it, without resolving link addresses. `loopback` is the index of
-    /// the loopback interface. The numbers are the initial windows of connections, in segments: the first for
-    /// sockets with the mark [`Interfaces::MARK`] (None: as the others), the second for all others (None: the kernel's
+    /// Treats every packet that arrives on an interface as local to this namespace, whatever its
+    /// destination, and sends all packets without another route by it, without resolving link
+    /// addresses. `loopback` is the index of the loopback interface. The numbers are the initial
+    /// windows of connections, in segments: the first for sockets with the mark
+    /// [`Interfaces::MARK`] (None: as the others), the second for all others (None: the kernel's
     /// default).
     ///
     /// # Errors
@@ -402,8 +408,8 @@ impl Interfaces {
         self.ask(kind, flags | ACKNOWLEDGE, header, write, |_| None::<()>).map(drop)
     }
 
-    /// Sends a message and waits for the result: the value that `take` finds in the answer, if the message is a
-    /// query.
+    /// Sends a message and waits for the result: the value that `take` finds in the answer, if the
+    /// message is a query.
     pub(crate) fn ask<T>(
         &mut self,
         kind: u16,
@@ -415,8 +421,8 @@ impl Interfaces {
         self.answer(kind, flags, header, write, take)?.map_err(io::Error::from_raw_os_error)
     }
 
-    /// The same, with the kernel's error answer returned separately: other errors are those of the socket, such as a
-    /// message that SELinux forbids to send.
+    /// The same, with the kernel's error answer returned separately: other errors are those of the
+    /// socket, such as a message that SELinux forbids to send.
     pub(crate) fn answer<T>(
         &mut self,
         kind: u16,
@@ -520,9 +526,9 @@ fn link_header(index: u32, flags: u32) -> [u8; LINK_HEADER_BYTES] {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a TUN device in a new namespace is found by its name, gets addresses and routes, is invisible outside,
-    //! carries a packet, and disappears with its descriptor; names that are taken or wrong are rejected. How: on the
-    //! machine that runs it, if it may make namespaces.
+    //! Proves: a TUN device in a new namespace is found by its name, gets addresses and routes, is
+    //! invisible outside, carries a packet, and disappears with its descriptor; names that are
+    //! taken or wrong are rejected. How: on the machine that runs it, if it may make namespaces.
 
     use std::net::UdpSocket;
 
@@ -531,8 +537,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_asked_has_no_answer() {
-        // A socket that can't send there returns EINVAL, the same error as the kernel's answer for a route that leads
-        // nowhere.
+        // A socket that can't send there returns EINVAL, the same error as the kernel's answer for
+        // a route that leads nowhere.
         let (socket, _other) = std::os::unix::net::UnixDatagram::pair().unwrap();
         let mut interfaces =
             Interfaces { socket: socket.into(), number: 1, buffer: vec![0; ANSWER_BYTES] };

@@ -1,5 +1,6 @@
-//! Whether rules and routes of this machine lead packets for others to its own sockets, as transparent listeners need it (ip-rule(8), ip-route(8)). Called
-//! by checks of a configuration, before anything is served. Changes nothing, and needs no rights.
+//! Whether rules and routes of this machine lead packets for others to its own sockets, as
+//! transparent listeners need it (ip-rule(8), ip-route(8)). Called by checks of a configuration,
+//! before anything is served. Changes nothing, and needs no rights.
 
 use std::io;
 use std::net::IpAddr;
@@ -119,7 +120,8 @@ impl Interfaces {
     fn ask_strictly(&self) -> io::Result<()> {
         let on: libc::c_int = 1;
         let length = size_of_val(&on) as libc::socklen_t;
-        // SAFETY: the descriptor is open as long as `self` is, and the pointer is to a number of that length, which the kernel copies.
+        // SAFETY: the descriptor is open as long as `self` is, and the pointer is to a number of
+        // that length, which the kernel copies.
         let code = unsafe {
             libc::setsockopt(
                 self.descriptor().as_raw_fd(),

@@ -1,9 +1,10 @@
-//! The sockets of one driver that wait for a receive buffer, in the order in which they began to wait. Called by both real
-//! drivers.
+//! The sockets of one driver that wait for a receive buffer, in the order in which they began to
+//! wait. Called by both real drivers.
 //!
-//! A socket keeps its place until it has had its chance: the caller may switch it off while it waits and on again later, always
-//! in the same order. With a new place each time, the same sockets would get the buffers turn after turn. Bound: one entry for
-//! each open socket in `kept`; in the queues closed sockets remain until a buffer comes.
+//! A socket keeps its place until it has had its chance: the caller may switch it off while it
+//! waits and on again later, always in the same order. With a new place each time, the same sockets
+//! would get the buffers turn after turn. Bound: one entry for each open socket in `kept`; in the
+//! queues closed sockets remain until a buffer comes.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -70,7 +71,8 @@ impl Scarce {
 mod tests {
     use super::*;
 
-    /// Sockets that are off whenever a buffer comes get their buffers in the order in which they began to wait.
+    /// Sockets that are off whenever a buffer comes get their buffers in the order in which they
+    /// began to wait.
     #[test]
     fn places_are_kept() {
         let socket = |index| Socket { index, generation: 1 };

@@ -42,7 +42,8 @@ impl Board {
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
         let mapping = Mapping { start, bytes };
-        // SAFETY: mapped for as long as `mapping` lives; the program in the kernel accesses its words one by one, and adds atomically.
+        // SAFETY: mapped for as long as `mapping` lives; the program in the kernel accesses its
+        // words one by one, and adds atomically.
         unsafe { Board::over(start, bytes, workers, mapping) }
             .ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }

@@ -37,7 +37,8 @@ pub fn spread_over(listener: &impl AsFd, places: &[u32]) -> io::Result<()> {
     let len = size_of_val(&program) as libc::socklen_t;
     let value = (&raw const program).cast();
     let (fd, option) = (listener.as_fd().as_raw_fd(), libc::SO_ATTACH_REUSEPORT_CBPF);
-    // SAFETY: `program` names memory that outlives the call, of as many instructions as it says; the kernel only reads them.
+    // SAFETY: `program` names memory that outlives the call, of as many instructions as it says;
+    // the kernel only reads them.
     let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, value, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,4 +1,5 @@
-//! The sockets of one driver: 24 bytes each, in chunks, so that growth never copies and an idle connection is cheap.
+//! The sockets of one driver: 24 bytes each, in chunks, so that growth never copies and an idle
+//! connection is cheap.
 //!
 //! A slot changes from free to live to closing to free. Its generation changes when it becomes
 //! free, so a name or a completion of an earlier occupant matches nothing. Bound: the process's

@@ -38,7 +38,8 @@ pub fn set_cores(thread: i32, cores: &[usize]) -> io::Result<()> {
 pub enum Policy {
     /// SCHED_OTHER: it may.
     Normal,
-    /// SCHED_BATCH: it waits until the other stops or has used its time. Changes nothing about its share.
+    /// SCHED_BATCH: it waits until the other stops or has used its time. Changes nothing about its
+    /// share.
     Batch,
 }
 
@@ -77,8 +78,9 @@ pub fn set_policy(thread: i32, policy: Policy) -> io::Result<()> {
 /// Processor time that a thread of this process has used; None when the thread does not exist, or a
 /// sandbox hides it.
 ///
-/// Costs one short system call, where a file below /proc is opened, read and closed. The clock's number is made as
-/// pthread_getcpuclockid(3) makes it (`CPUCLOCK_PERTHREAD_MASK` in Linux, include/linux/posix-timers_types.h).
+/// Costs one short system call, where a file below /proc is opened, read and closed. The clock's
+/// number is made as pthread_getcpuclockid(3) makes it (`CPUCLOCK_PERTHREAD_MASK` in Linux,
+/// include/linux/posix-timers_types.h).
 pub fn cpu_time_of(thread: i32) -> Option<Duration> {
     const PER_THREAD: i32 = 4;
     const SCHEDULED: i32 = 2;
@@ -90,7 +92,8 @@ pub fn cpu_time_of(thread: i32) -> Option<Duration> {
     }
     let clock = (!thread) << 3 | PER_THREAD | SCHEDULED;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to `time` before it returns, and fails for a number that names no clock.
+    // SAFETY: the call writes to `time` before it returns, and fails for a number that names no
+    // clock.
     let told = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
     told.then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }

@@ -1,5 +1,6 @@
-//! TUN devices: network interfaces whose packets a program reads and writes (Documentation/networking/tuntap.rst of the kernel). Called by the
-//! laboratory. Needs CAP_NET_ADMIN in the namespace.
+//! TUN devices: network interfaces whose packets a program reads and writes
+//! (Documentation/networking/tuntap.rst of the kernel). Called by the laboratory. Needs
+//! CAP_NET_ADMIN in the namespace.
 //!
 //! A device exists as long as its [`Tun`], whatever ends the process. Packets are IP packets,
 //! without anything in front, and at most as long as the interface's MTU: nothing is offloaded to a
@@ -37,7 +38,8 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes a device of this name, of 1 to [`INTERFACE_NAME_BYTES_MAX`] bytes, in the namespace of this thread. It is down and has no address.
+    /// Makes a device of this name, of 1 to [`INTERFACE_NAME_BYTES_MAX`] bytes, in the namespace of
+    /// this thread. It is down and has no address.
     ///
     /// # Errors
     /// EBUSY: an interface has this name; EINVAL: that is no name; EPERM without CAP_NET_ADMIN;
@@ -50,7 +52,8 @@ impl Tun {
         }
         wanted.name[..name.len()].copy_from_slice(name.as_bytes());
         let tun = Tun { file: open()? };
-        // SAFETY: the kernel reads and writes a `struct ifreq` of 40 bytes, as `Wanted` is laid out.
+        // SAFETY: the kernel reads and writes a `struct ifreq` of 40 bytes, as `Wanted` is laid
+        // out.
         unsafe { ioctl(&tun.file, Updater::<SET_INTERFACE, Wanted>::new(&mut wanted)) }?;
         Ok(tun)
     }

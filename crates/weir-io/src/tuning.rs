@@ -364,7 +364,8 @@ mod tests {
     use super::*;
     use crate::{Inbound, Outbound};
 
-    /// A value for each that a fresh socket does not have. A mark is left out where this process may set none.
+    /// A value for each that a fresh socket does not have. A mark is left out where this process
+    /// may set none.
     fn all() -> Tuning<'static> {
         let values = [7, 18, 1000, 65_536, 50_000, 30_000, 16_384, 2_500_000];
         let all = Knob::ALL.into_iter().zip(values);

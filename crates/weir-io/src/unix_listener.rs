@@ -36,8 +36,8 @@ pub struct SocketFile {
     is_ours: bool,
 }
 
-/// Makes a unix socket that is listened on at this path, with a mode (such as 0o660) and maybe a group. `backlog` is in connections; the
-/// system caps it at `net.core.somaxconn`.
+/// Makes a unix socket that is listened on at this path, with a mode (such as 0o660) and maybe a
+/// group. `backlog` is in connections; the system caps it at `net.core.somaxconn`.
 ///
 /// # Errors
 /// Any obstacle, with a text that names the path: [`ErrorKind::AddrInUse`] where another process

@@ -21,8 +21,8 @@ const BUFFERS: u32 = 4;
 
 /// State shared by a driver and all threads that may wake it.
 ///
-/// No wake is lost: the owner sets `ASLEEP` with the same atomic operation that reads `WOKEN`, and a waker sets `WOKEN`
-/// with the one that reads `ASLEEP`; whichever comes second sees the other.
+/// No wake is lost: the owner sets `ASLEEP` with the same atomic operation that reads `WOKEN`, and
+/// a waker sets `WOKEN` with the one that reads `ASLEEP`; whichever comes second sees the other.
 #[derive(Debug)]
 pub(crate) struct WakeState {
     state: AtomicU32,
@@ -35,7 +35,8 @@ impl WakeState {
     /// # Errors
     /// The operating system's, when descriptors run out.
     pub(crate) fn new() -> io::Result<WakeState> {
-        // SAFETY: no pointers are involved; the result is checked before it is used as a descriptor.
+        // SAFETY: no pointers are involved; the result is checked before it is used as a
+        // descriptor.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
@@ -57,7 +58,8 @@ impl WakeState {
 
     /// Owner: running again. True when [`Waker::wake`] was called since the last time.
     pub(crate) fn rise(&self) -> bool {
-        // A plain load first: without it each turn pays for a read-modify-write even when nothing ever wakes it.
+        // A plain load first: without it each turn pays for a read-modify-write even when nothing
+        // ever wakes it.
         if self.state.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -72,7 +74,8 @@ impl WakeState {
     fn notify(&self, why: u32) {
         let before = self.state.fetch_or(why, Ordering::AcqRel);
         if before & ASLEEP != 0 && before & (WOKEN | BUFFERS) == 0 {
-            // Fails only when the counter is at its maximum, and then the descriptor is readable anyway.
+            // Fails only when the counter is at its maximum, and then the descriptor is readable
+            // anyway.
             let _ = (&self.event).write(&1u64.to_ne_bytes());
         }
     }

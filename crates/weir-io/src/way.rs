@@ -24,7 +24,8 @@ pub struct Outbound<'a> {
     /// (IP_BIND_ADDRESS_NO_PORT, ip(7)), so that one port serves connections to different
     /// addresses. None: both are the kernel's choice.
     pub from: Option<SocketAddr>,
-    /// `from` need not be an address of this machine (IP_TRANSPARENT, ip(7)), which needs the capability CAP_NET_RAW or CAP_NET_ADMIN.
+    /// `from` need not be an address of this machine (IP_TRANSPARENT, ip(7)), which needs the
+    /// capability CAP_NET_RAW or CAP_NET_ADMIN.
     pub transparent: bool,
     /// The name of its congestion control (TCP_CONGESTION, tcp(7)).
     pub congestion: Option<&'a str>,
@@ -104,8 +105,8 @@ pub fn device(socket: &impl AsFd) -> io::Result<Option<String>> {
 /// How connections of a listener are accepted. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inbound<'a> {
-    /// It takes connections to addresses that are not of this machine, when their packets are led to it (IP_TRANSPARENT, ip(7)), which needs
-    /// the capability CAP_NET_RAW or CAP_NET_ADMIN.
+    /// It takes connections to addresses that are not of this machine, when their packets are led
+    /// to it (IP_TRANSPARENT, ip(7)), which needs the capability CAP_NET_RAW or CAP_NET_ADMIN.
     pub transparent: bool,
     /// The name of the congestion control of accepted sockets (TCP_CONGESTION, tcp(7)); None: that
     /// of the system.

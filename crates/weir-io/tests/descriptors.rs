@@ -110,8 +110,8 @@ fn nothing_stays_open<D: Driver>(make: impl Fn() -> D) {
 /// available.
 fn running_out_is_survived<D: Driver>(make: impl Fn() -> D) {
     let mut driver = make();
-    // Before the listener: io_uring notes the limit when an accept is armed. The listener, three clients, two of their
-    // servers; nothing for the third server.
+    // Before the listener: io_uring notes the limit when an accept is armed. The listener, three
+    // clients, two of their servers; nothing for the third server.
     let (limit, _fill) = leave_descriptors(6);
     let (_, address) = listen(&mut driver);
     let mut first = TcpStream::connect(address).expect("a connection");
@@ -138,7 +138,8 @@ fn running_out_is_survived<D: Driver>(make: impl Fn() -> D) {
         failures == 3
     });
     assert_eq!(accepted.len(), 1, "the last descriptor");
-    // It does not spin: each attempt is some turns and a handful of calls, with the pause between them.
+    // It does not spin: each attempt is some turns and a handful of calls, with the pause between
+    // them.
     let (stats, start_us) = (driver.stats(), driver.now_us());
     until(&mut driver, "three more", |_, completion| {
         failures += u64::from(matches!(completion.event, Event::AcceptFailed(_)));

@@ -1,10 +1,12 @@
-//! Makes the driver that the user chose and runs something generic on it. Called by each thread of the laboratory.
+//! Makes the driver that the user chose and runs something generic on it. Called by each thread of
+//! the laboratory.
 
 use std::io;
 
 use weir_io::{Driver, Epoll, IoChoice, Options, Uring};
 
-/// Something that runs on whichever driver it gets: a closure can't be generic over its argument's type.
+/// Something that runs on whichever driver it gets: a closure can't be generic over its argument's
+/// type.
 pub(crate) trait UseDriver {
     /// The result.
     type Output;

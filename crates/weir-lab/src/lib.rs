@@ -1,4 +1,5 @@
-//! The laboratory: test origin, load generator, prober, link emulator, benchmark harness, the demo's live view.
+//! The laboratory: test origin, load generator, prober, link emulator, benchmark harness, the
+//! demo's live view.
 //!
 //! Called by the verbs `origin`, `bomb`, `probe`, `lab`, `bench` and `demo` of the binary, and by
 //! end-to-end tests. Runs on the same drivers as the proxy itself; only the prober and the link do

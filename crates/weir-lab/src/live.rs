@@ -1,7 +1,7 @@
 //! The live view of a running proxy: what its workers counted since the last look, as one line.
 //!
-//! Called by `weir demo` once a second. Reads the workers' counters without disturbing them, and their threads' processor
-//! time from /proc.
+//! Called by `weir demo` once a second. Reads the workers' counters without disturbing them, and
+//! their threads' processor time from /proc.
 
 use std::fs;
 use std::io::{self, Write};
@@ -171,8 +171,8 @@ pub fn show(out: &mut impl Write, terminal: bool, line: &str) -> io::Result<()> 
     out.flush()
 }
 
-/// Processor time of this process's threads that are called `prefix` and a number, microseconds. 0 where the kernel keeps
-/// no such count.
+/// Processor time of this process's threads that are called `prefix` and a number, microseconds. 0
+/// where the kernel keeps no such count.
 fn threads_cpu_us(prefix: &str) -> u64 {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let read = |path: std::path::PathBuf| fs::read_to_string(path).unwrap_or_default();

@@ -1,9 +1,9 @@
 //! The target of a laboratory tool: a URL, read and resolved once, and the guard against servers of
 //! others.
 //!
-//! Called by `weir bomb` and `weir probe` before anything is sent. Syntax by RFC 3986 §3 as far as RFC 9110 §4.2.1 uses it:
-//! `http://HOST[:PORT][/PATH][?QUERY]` or the same with `https`; without a scheme it is `http`. Private ranges by RFC 1918, RFC 4193, RFC 3927 and
-//! RFC 4291 §2.5.6.
+//! Called by `weir bomb` and `weir probe` before anything is sent. Syntax by RFC 3986 §3 as far as
+//! RFC 9110 §4.2.1 uses it: `http://HOST[:PORT][/PATH][?QUERY]` or the same with `https`; without a
+//! scheme it is `http`. Private ranges by RFC 1918, RFC 4193, RFC 3927 and RFC 4291 §2.5.6.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 

@@ -22,7 +22,8 @@ use rustls::{NamedGroup, SupportedProtocolVersion};
 pub use weir_tls::Trust;
 use weir_tls::{Cipher, Roots};
 
-/// Sessions that are kept to be resumed. TLS 1.3 uses each once, and servers give one or two for each connection.
+/// Sessions that are kept to be resumed. TLS 1.3 uses each once, and servers give one or two for
+/// each connection.
 pub const TICKETS_MAX: usize = 8192;
 
 /// A version of TLS.
@@ -220,7 +221,8 @@ fn provider(wishes: &Wishes) -> Result<CryptoProvider, String> {
     Ok(provider)
 }
 
-/// Sessions with one server. The library's own store keeps eight, which is too few for many connections at a time.
+/// Sessions with one server. The library's own store keeps eight, which is too few for many
+/// connections at a time.
 #[derive(Default)]
 struct Tickets(Mutex<Kept>);
 

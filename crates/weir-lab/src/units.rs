@@ -1,4 +1,5 @@
-//! Times and numbers as people write and read them. Called by the origin's rules, by reports and by the verbs of the laboratory.
+//! Times and numbers as people write and read them. Called by the origin's rules, by reports and by
+//! the verbs of the laboratory.
 
 /// Reads the microseconds of `50`, `50ms`, `2s`, `500us`; a bare number is milliseconds. None for
 /// anything else.

@@ -1,7 +1,8 @@
-//! Every dependency's licence is on the list of deny.toml, and every dependency comes from the registry.
+//! Every dependency's licence is on the list of deny.toml, and every dependency comes from the
+//! registry.
 //!
-//! Reads `cargo metadata --offline`; no network, no cargo-deny. An expression is accepted when it can be satisfied with
-//! allowed licences alone.
+//! Reads `cargo metadata --offline`; no network, no cargo-deny. An expression is accepted when it
+//! can be satisfied with allowed licences alone.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -65,13 +65,16 @@ pub enum Action {
         /// With a reset, because the client has an incomplete response and nothing else can say so.
         reset: bool,
     },
-    /// Connect to a server; answer with [`Engine::upstream_started`](crate::engine::Engine::upstream_started) or [`Engine::upstream_connected`](crate::engine::Engine::upstream_connected).
+    /// Connect to a server; answer with
+    /// [`Engine::upstream_started`](crate::engine::Engine::upstream_started) or
+    /// [`Engine::upstream_connected`](crate::engine::Engine::upstream_connected).
     Connect {
         /// Names the connection from now on.
         token: u64,
         /// The address.
         address: Location,
-        /// Index of the server over all upstreams of the plan: it says whether the connection speaks TLS, and how.
+        /// Index of the server over all upstreams of the plan: it says whether the connection
+        /// speaks TLS, and how.
         server: u32,
         /// The header to begin with, before any other byte; the connection is up only when it is
         /// sent. None: no header.
@@ -86,7 +89,8 @@ pub enum Action {
         /// The bytes.
         out: Out,
     },
-    /// Find out which core receives a connection's packets; answer with [`Engine::upstream_located`](crate::engine::Engine::upstream_located).
+    /// Find out which core receives a connection's packets; answer with
+    /// [`Engine::upstream_located`](crate::engine::Engine::upstream_located).
     LocateUpstream {
         /// Names the connection in the answer.
         token: u64,
@@ -124,7 +128,8 @@ pub enum Action {
         /// The driver's name for the server's connection.
         server: u64,
     },
-    /// Find out how much a tunnel has moved; answer with [`Engine::relay_looked`](crate::engine::Engine::relay_looked).
+    /// Find out how much a tunnel has moved; answer with
+    /// [`Engine::relay_looked`](crate::engine::Engine::relay_looked).
     LookRelay {
         /// Names the client in the answer.
         token: u64,

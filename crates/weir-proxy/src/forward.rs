@@ -1,5 +1,6 @@
-//! What the forward proxy needs: how it decides, its policy, names that were resolved, questions to the side thread, and shares of them. Routes
-//! with `users` need credentials, questions and shares, too.
+//! What the forward proxy needs: how it decides, its policy, names that were resolved, questions to
+//! the side thread, and shares of them. Routes with `users` need credentials, questions and shares,
+//! too.
 
 pub(crate) mod credentials;
 pub(crate) mod decide;

@@ -1,6 +1,8 @@
-//! The proxy without sockets: client sessions, upstream pipelines, ordering, balancing, retry, routing.
+//! The proxy without sockets: client sessions, upstream pipelines, ordering, balancing, retry,
+//! routing.
 //!
-//! Ring 0: no clocks, sockets, threads or randomness. Time (microseconds), seeds and bytes are arguments.
+//! Ring 0: no clocks, sockets, threads or randomness. Time (microseconds), seeds and bytes are
+//! arguments.
 #![forbid(unsafe_code)]
 
 mod action;

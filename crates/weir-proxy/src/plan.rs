@@ -93,7 +93,8 @@ pub struct Plan {
     /// all, `*.` and a domain for those below it. Default none: only names that no other party can
     /// own.
     pub metrics_hosts: Vec<String>,
-    /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
+    /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after
+    /// upstream ([`Plan::places`]).
     pub slots: Vec<(u16, u16)>,
 }
 
@@ -109,7 +110,8 @@ pub struct TlsPlan {
     pub strict_sni: bool,
     /// Clients may resume sessions for 12 hours (RFC 8446 §4.6.1). Default: yes.
     pub tickets: bool,
-    /// A file with the keys of tickets, shared with other weirs; None, the default: keys of this process alone.
+    /// A file with the keys of tickets, shared with other weirs; None, the default: keys of this
+    /// process alone.
     pub ticket_keys: Option<PathBuf>,
     /// Client certificates; None, the default: not requested. With them no session is resumed.
     pub clients: Option<ClientCertificatesPlan>,
@@ -212,7 +214,8 @@ pub struct ForwardPlan {
     pub users: Option<Arc<Path>>,
     /// The realm of the challenge (RFC 9110 §11.5). Default `weir`.
     pub realm: String,
-    /// Upstream connections of one client, 1-1,000; the least recently used one is closed for another. Default 16.
+    /// Upstream connections of one client, 1-1,000; the least recently used one is closed for
+    /// another. Default 16.
     pub destinations_max: u32,
     /// Client connections of one user over all workers; above that: 429. None, the default: any
     /// number.
@@ -297,7 +300,8 @@ pub struct UpstreamPlan {
     pub echo: Option<String>,
     /// Further options of pipelining.
     pub sharing: Sharing,
-    /// Requests waiting or in flight for each connection, 1-1,000,000. Default 1000; 1 means no pipelining.
+    /// Requests waiting or in flight for each connection, 1-1,000,000. Default 1000; 1 means no
+    /// pipelining.
     pub queue_size: u32,
     /// How often requests are sent again after a loss, and which.
     pub retry: RetryPlan,

@@ -147,7 +147,8 @@ failures! {
     /// No CA that we trust has signed the other side's certificate, or an intermediate certificate
     /// is missing.
     UnknownCa: "unknown-ca",
-    /// The other side's certificate can't be used for another reason: damaged, signed wrongly, or made for something else.
+    /// The other side's certificate can't be used for another reason: damaged, signed wrongly, or
+    /// made for something else.
     BadCertificate: "bad-certificate",
     /// The other side's certificate has no valid name: none in subjectAltName.
     NoNames: "no-names",

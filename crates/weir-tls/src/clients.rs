@@ -32,7 +32,8 @@ pub const HINTS_BYTES_MAX: usize = 8 * 1024;
 /// The configuration for the clients of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedOfClients {
-    /// The CAs that may have signed their certificates, and certificates of clients themselves, in PEM.
+    /// The CAs that may have signed their certificates, and certificates of clients themselves, in
+    /// PEM.
     pub authorities: PathBuf,
     /// Which certificates were revoked: lists in PEM, or one in DER. Each certificate of a chain
     /// must be of a CA with a current list. None: revocation is not checked.

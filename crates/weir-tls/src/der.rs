@@ -177,7 +177,8 @@ fn dns_names(value: &[u8]) -> Vec<Box<str>> {
     names
 }
 
-/// Whether a certificate is for any name or address at all (subjectAltName). A common name does not count (RFC 9525 §2).
+/// Whether a certificate is for any name or address at all (subjectAltName). A common name does not
+/// count (RFC 9525 §2).
 pub(crate) fn has_names(der: &[u8]) -> bool {
     let list = extension(der, SUBJECT_ALT_NAME).and_then(|value| Reader(value).expect(SEQUENCE));
     list.is_some_and(|list| !list.0.is_empty())
@@ -191,8 +192,9 @@ pub(crate) fn is_authority(der: &[u8]) -> bool {
         .is_some_and(|(tag, content)| tag == BOOLEAN && content != [0])
 }
 
-/// Whether a certificate may sign others (RFC 5280 §4.2.1.3 and §4.2.1.9): it says that it is a CA or that its key signs certificates, and
-/// nothing to the contrary. A certificate of version 1 has no way to say so, and may.
+/// Whether a certificate may sign others (RFC 5280 §4.2.1.3 and §4.2.1.9): it says that it is a CA
+/// or that its key signs certificates, and nothing to the contrary. A certificate of version 1 has
+/// no way to say so, and may.
 pub(crate) fn may_sign(der: &[u8]) -> bool {
     let usage = extension(der, KEY_USAGE).map(|value| {
         let bits = Reader(value).expect(BIT_STRING);

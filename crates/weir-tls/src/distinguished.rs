@@ -115,8 +115,8 @@ fn dotted(kind: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: names are written as RFC 4514 has them, with nothing in them that could be taken for a part of the text. How: names
-    //! written here.
+    //! Proves: names are written as RFC 4514 has them, with nothing in them that could be taken for
+    //! a part of the text. How: names written here.
 
     use super::*;
 

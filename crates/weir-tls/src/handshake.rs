@@ -1,4 +1,5 @@
-//! The first part of a sealed connection: from the accept, or the connect, to the end of its handshake.
+//! The first part of a sealed connection: from the accept, or the connect, to the end of its
+//! handshake.
 //!
 //! Received bytes are collected and processed in steps. Handshakes with servers come first, because
 //! requests wait for them, then the oldest; a waiting handshake is not read further. A step takes

@@ -59,7 +59,8 @@ impl fmt::Display for KeyFlaw {
     }
 }
 
-/// Why the key of a certificate can't be used; None: it can, or the certificate can't be read at all.
+/// Why the key of a certificate can't be used; None: it can, or the certificate can't be read at
+/// all.
 pub(crate) fn flaw(certificate: &[u8]) -> Option<KeyFlaw> {
     let mut info = der::public_key(certificate)?;
     let mut algorithm = info.expect(SEQUENCE)?;

@@ -119,7 +119,9 @@ impl Pair {
                 return Err(chain::misfit(files, &pair));
             }
             Err(error) => {
-                return Err(bad(format!("the certificate in {certificate} can't be used: {error}")));
+                return Err(bad(format!(
+                    "the certificate in {certificate} can't be used: {error}"
+                )));
             }
         }
         Ok(Pair {

@@ -1,20 +1,22 @@
-//! A driver around a driver: the sockets of listeners that were [`sealed`](Sealed::seal) and those that were
-//! [connected so](Sealed::connect_sealed) speak TLS, and the caller sees plain bytes.
+//! A driver around a driver: the sockets of listeners that were [`sealed`](Sealed::seal) and those
+//! that were [connected so](Sealed::connect_sealed) speak TLS, and the caller sees plain bytes.
 //!
 //! ```text
 //!   caller ── commands ──▶ Sealed ── records ──▶ driver
 //!   caller ◀─ plain bytes ── (opens, seals) ◀─ completions
 //! ```
 //!
-//! A connection is reported as accepted, or connected, when its handshake is complete. Bytes of other connections
-//! pass untouched. Differences from a plain socket: one [`Event::Received`] may carry as many bytes as fit the buffer
-//! plus one record; [`Event::Ended`] is a close_notify or a FIN ([`Sealed::is_cut`]); a close first sends a
-//! close_notify and takes until it is sent, at most [`CLOSE_US`]; nothing is relayed.
+//! A connection is reported as accepted, or connected, when its handshake is complete. Bytes of
+//! other connections pass untouched. Differences from a plain socket: one [`Event::Received`] may
+//! carry as many bytes as fit the buffer plus one record; [`Event::Ended`] is a close_notify or a
+//! FIN ([`Sealed::is_cut`]); a close first sends a close_notify and takes until it is sent, at most
+//! [`CLOSE_US`]; nothing is relayed.
 //!
-//! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes with clients, each with [`HANDSHAKE_BYTES_MAX`] of unused bytes
-//! and the time that its listener allows. Those with servers have [`FLIGHT_BYTES_MAX`] and the time that the caller
-//! allows. One step of one handshake in a turn. An open session holds [`REST_BYTES_MAX`] of unused bytes, and while
-//! it sends the records of one payload.
+//! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes with clients, each with [`HANDSHAKE_BYTES_MAX`]
+//! of unused bytes and the time that its listener allows. Those with servers have
+//! [`FLIGHT_BYTES_MAX`] and the time that the caller allows. One step of one handshake in a turn.
+//! An open session holds [`REST_BYTES_MAX`] of unused bytes, and while it sends the records of one
+//! payload.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -34,9 +36,11 @@ use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
 
 /// Unfinished handshakes of one driver; with one more the oldest is given up.
 pub const HANDSHAKES_MAX: u32 = 4096;
-/// Unused bytes of a handshake: one record, the largest message that clients without certificates send.
+/// Unused bytes of a handshake: one record, the largest message that clients without certificates
+/// send.
 pub const HANDSHAKE_BYTES_MAX: usize = 18 * 1024;
-/// The same for a server's flight: a message of 64 KiB, the largest that rustls takes, with the records around it.
+/// The same for a server's flight: a message of 64 KiB, the largest that rustls takes, with the
+/// records around it.
 pub const FLIGHT_BYTES_MAX: usize = 72 * 1024;
 /// Unused bytes of an open connection: one record of the longest kind is 18,437 (RFC 5246 §6.2.3).
 pub(crate) const REST_BYTES_MAX: usize = 20 * 1024;
@@ -62,7 +66,8 @@ pub struct Sealed<D> {
     /// Tokens of all listeners.
     pub(crate) tokens: Vec<(Socket, Token)>,
     pub(crate) listeners: Vec<Listener>,
-    /// Handshakes that have something to work on: those with servers, then the others, oldest first.
+    /// Handshakes that have something to work on: those with servers, then the others, oldest
+    /// first.
     pub(crate) work: VecDeque<Socket>,
     /// The last turn skipped the step that it could have made for them.
     pub(crate) put_off: bool,
@@ -136,16 +141,17 @@ impl<D: Driver> Sealed<D> {
         });
     }
 
-    /// From now on connections of this listener are plain; those that have begun a handshake, or are open, are
-    /// unchanged.
+    /// From now on connections of this listener are plain; those that have begun a handshake, or
+    /// are open, are unchanged.
     pub fn unseal_listener(&mut self, listener: Socket) {
         if let Some(known) = self.listeners.iter_mut().find(|known| known.socket == listener) {
             known.is_on = false;
         }
     }
 
-    /// Starts a connection that speaks TLS with this client's end of it. Ends as [`Driver::connect_by`] does, but
-    /// only when the handshake is complete; the caller limits how long that may take.
+    /// Starts a connection that speaks TLS with this client's end of it. Ends as
+    /// [`Driver::connect_by`] does, but only when the handshake is complete; the caller limits how
+    /// long that may take.
     ///
     /// # Errors
     /// As [`Driver::connect_by`].
@@ -186,7 +192,8 @@ impl<D: Driver> Sealed<D> {
         &mut self.inner
     }
 
-    /// The negotiated parameters of an open connection; None when it is not sealed. Returned only once.
+    /// The negotiated parameters of an open connection; None when it is not sealed. Returned only
+    /// once.
     pub fn take_facts(&mut self, socket: Socket) -> Option<Facts> {
         self.sessions.get_mut(socket)?.facts.take().map(|facts| *facts)
     }
@@ -208,8 +215,9 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// Whether the reported end of a connection was only the network's: the other side did not announce it
-    /// (close_notify), so its data may have been truncated on the way (RFC 9112 §9.8). False when it is not sealed.
+    /// Whether the reported end of a connection was only the network's: the other side did not
+    /// announce it (close_notify), so its data may have been truncated on the way (RFC 9112 §9.8).
+    /// False when it is not sealed.
     pub fn is_cut(&self, socket: Socket) -> bool {
         self.sessions.get(socket).is_some_and(|session| session.is_cut)
     }
@@ -227,8 +235,8 @@ impl<D: Driver> Sealed<D> {
             .map_or(0, |known| known.unfinished)
     }
 
-    /// Whether a client waits to be accepted at this listener: in its queue, or in a handshake that has begun. A
-    /// client that has sent nothing yet may never send anything.
+    /// Whether a client waits to be accepted at this listener: in its queue, or in a handshake that
+    /// has begun. A client that has sent nothing yet may never send anything.
     pub fn is_awaited(&mut self, listener: Socket) -> bool {
         let has_begun = |session: &Session| {
             session.stage == Stage::Handshaking
@@ -239,8 +247,8 @@ impl<D: Driver> Sealed<D> {
             || !self.sessions.names(has_begun).is_empty()
     }
 
-    /// Whether closed connections still have bytes to send, at most for [`CLOSE_US`]: the last of them is the
-    /// close_notify.
+    /// Whether closed connections still have bytes to send, at most for [`CLOSE_US`]: the last of
+    /// them is the close_notify.
     pub fn is_closing(&self) -> bool {
         !self
             .sessions
@@ -561,7 +569,8 @@ impl<D: Driver> Sealed<D> {
             return Ok(State::Open);
         };
         self.plain.clear();
-        // With nothing left from before, records are opened in the buffer; otherwise both must be joined in memory.
+        // With nothing left from before, records are opened in the buffer; otherwise both must be
+        // joined in memory.
         if session.rest.is_empty() {
             let bytes = buffer.bytes_mut();
             let opened = cipher.open(bytes, &mut self.plain, &mut session.out);
@@ -638,8 +647,8 @@ impl Over {
     }
 }
 
-/// Whether a session continues: a library may use nothing of a message before all of it has arrived, in however many
-/// records.
+/// Whether a session continues: a library may use nothing of a message before all of it has
+/// arrived, in however many records.
 fn bounded(session: &Session, state: Result<State, Failure>) -> Result<State, Failure> {
     if state.is_ok() && session.rest.len() > REST_BYTES_MAX {
         Err(Failure::Misbehaved)

@@ -2,8 +2,8 @@
 //! certificate it shows, which name each server's certificate must have. Workers read it for each
 //! connection; it is replaced as a whole when files have changed.
 //!
-//! Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) of a file, [`TRUSTED_MAX`] certificates in it, [`TICKETS_MAX`] sessions
-//! of a server that may be resumed.
+//! Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) of a file, [`TRUSTED_MAX`] certificates in it,
+//! [`TICKETS_MAX`] sessions of a server that may be resumed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -194,7 +194,8 @@ fn file(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
     }
 }
 
-/// The name that a server's certificate must have: a DNS name, which is also asked for (RFC 6066 §3), or an address, which is not.
+/// The name that a server's certificate must have: a DNS name, which is also asked for (RFC 6066
+/// §3), or an address, which is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerName(ServerName<'static>);
 
@@ -231,7 +232,8 @@ pub struct WantedOfServers {
     pub files: Option<Files>,
 }
 
-/// Makes the client's end of each connection to one server. Sessions are resumed with that server only.
+/// Makes the client's end of each connection to one server. Sessions are resumed with that server
+/// only.
 pub struct ServerSeal {
     name: ServerName<'static>,
     /// Locked only while the pointer is copied.

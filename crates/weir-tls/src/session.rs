@@ -1,6 +1,7 @@
 //! The sealed sockets of a driver: one [`Session`] each, found by the slot of its socket.
 //!
-//! A socket that is not sealed costs one look at a pointer that is null, or none at all while nothing is sealed.
+//! A socket that is not sealed costs one look at a pointer that is null, or none at all while
+//! nothing is sealed.
 
 use std::net::SocketAddr;
 

@@ -82,7 +82,8 @@ impl Staple {
         Ok(Staple { path: path.into(), response, verdicts })
     }
 
-    /// Why clients must not get it with this certificate at this time, seconds since 1970; None: they may.
+    /// Why clients must not get it with this certificate at this time, seconds since 1970; None:
+    /// they may.
     pub fn misfit(&self, pair: &Pair, now: i64) -> Option<String> {
         let (shown, certificate) = (self.path.display(), pair.files.certificate.display());
         let leaf = pair.key.cert.first()?;
@@ -113,7 +114,8 @@ impl Staple {
 }
 
 impl Verdict {
-    /// Whether it is about the certificate with this number of the CA with this name, as both are encoded.
+    /// Whether it is about the certificate with this number of the CA with this name, as both are
+    /// encoded.
     fn is_about(&self, serial: &[u8], issuer: &[u8]) -> bool {
         let algorithm = match &self.hash[..] {
             SHA_1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,

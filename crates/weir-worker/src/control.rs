@@ -33,8 +33,8 @@ pub enum Command {
         /// The order.
         order: Order,
     },
-    /// Forget that a server sent surplus responses, or did not cope with pipelining: it may earn trust
-    /// again.
+    /// Forget that a server sent surplus responses, or did not cope with pipelining: it may earn
+    /// trust again.
     Clear {
         /// Which server.
         server: u32,

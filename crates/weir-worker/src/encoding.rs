@@ -86,7 +86,8 @@ impl Drop for Pool {
 pub(crate) struct Encoders(Arc<Shared>);
 
 impl Encoders {
-    /// Takes a job of a worker without waiting. Exactly one [`News::Encoded`] follows, by [`Handle::tell`].
+    /// Takes a job of a worker without waiting. Exactly one [`News::Encoded`] follows, by
+    /// [`Handle::tell`].
     ///
     /// # Errors
     /// The job, when no thread accepts it; nothing follows then.

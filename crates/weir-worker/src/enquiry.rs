@@ -162,7 +162,8 @@ impl<D: Driver> Worker<D> {
     }
 }
 
-/// Asks several workers at once. By worker: its report, or None when it did not answer within `patience`.
+/// Asks several workers at once. By worker: its report, or None when it did not answer within
+/// `patience`.
 pub fn enquire(workers: &[Arc<Enquiry>], patience: Duration) -> Vec<Option<Arc<WorkerReport>>> {
     let deadline = Instant::now() + patience;
     let numbers: Vec<u64> = workers.iter().map(|enquiry| enquiry.ask()).collect();

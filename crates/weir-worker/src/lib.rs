@@ -1,4 +1,5 @@
-//! One core: the loop that joins a driver with the machines, mail between cores, starting and stopping.
+//! One core: the loop that joins a driver with the machines, mail between cores, starting and
+//! stopping.
 #![forbid(unsafe_code)]
 
 mod bans;

@@ -197,7 +197,8 @@ impl Listeners {
         self.of_token(token).is_some_and(|(_, listener)| listener.plan.transparent)
     }
 
-    /// The congestion control of this client, where it is one of several, and whether its connection has another one from its listener.
+    /// The congestion control of this client, where it is one of several, and whether its
+    /// connection has another one from its listener.
     pub(crate) fn arm(&self, token: u64, client: SocketAddr) -> Option<(Arc<str>, bool)> {
         let (_, listener) = self.of_token(token)?;
         let congestion =

@@ -88,7 +88,8 @@ impl LogSink {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: lines come out whole and in order, and those without room are counted. How: a ring of ten bytes.
+    //! Proves: lines come out whole and in order, and those without room are counted. How: a ring
+    //! of ten bytes.
 
     use super::*;
 

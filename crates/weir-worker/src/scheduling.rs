@@ -76,7 +76,8 @@ impl Scheduling {
         }
     }
 
-    /// Looks, if it is time to, and changes the policy of threads whose cores have become full or have time again.
+    /// Looks, if it is time to, and changes the policy of threads whose cores have become full or
+    /// have time again.
     pub fn look(&mut self) {
         let elapsed = self.looked.elapsed();
         if self.threads.is_empty() || elapsed < PERIOD {

@@ -1,4 +1,5 @@
-//! Lets workers with too much to do give idle client connections to others, as [`Shedding`] decides from the load board.
+//! Lets workers with too much to do give idle client connections to others, as [`Shedding`] decides
+//! from the load board.
 //!
 //! Called by the main thread some times a second, and more often while a worker is costly. Nothing
 //! is done with one worker, in a drain, or where connections to servers come from their clients'
@@ -14,7 +15,8 @@ use crate::start::Handle;
 
 /// How soon to look again while a worker is costly.
 const SOON: Duration = Duration::from_millis(20);
-/// A worker with more than this share of the connections that it may have is given none, in percent.
+/// A worker with more than this share of the connections that it may have is given none, in
+/// percent.
 const FULL: u64 = 90;
 
 /// See the module.

@@ -66,7 +66,8 @@ pub struct Setup {
     pub server_seals: ServerSeals,
     /// Connections to servers that are made before their clients are accepted.
     pub prepared: Option<Arc<Prepared>>,
-    /// Where workers show what they are doing, a line for each of them; None: memory of this process.
+    /// Where workers show what they are doing, a line for each of them; None: memory of this
+    /// process.
     pub board: Option<Arc<Board>>,
 }
 
@@ -299,7 +300,8 @@ pub struct Running {
     encoders: Pool,
 }
 
-/// Binds every listener once for each worker and starts the workers. When it returns, connections are accepted.
+/// Binds every listener once for each worker and starts the workers. When it returns, connections
+/// are accepted.
 ///
 /// # Errors
 /// See [`StartError`]; nothing is left running.

@@ -79,15 +79,16 @@ fn delay_in(file: &File) -> Option<u64> {
     delay_of(std::str::from_utf8(&line[..length]).ok()?)
 }
 
-/// The second number of three: time on a core, time spent waiting for one, in nanoseconds, and how often it ran.
+/// The second number of three: time on a core, time spent waiting for one, in nanoseconds, and how
+/// often it ran.
 fn delay_of(text: &str) -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the share is that of time without a core, over the last moments. How: texts of the kernel, chosen times, and threads that
-    //! want one core.
+    //! Proves: the share is that of time without a core, over the last moments. How: texts of the
+    //! kernel, chosen times, and threads that want one core.
 
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;

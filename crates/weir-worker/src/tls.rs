@@ -24,7 +24,8 @@ impl<D: Driver> Worker<D> {
         self.dialing.seals = seals;
     }
 
-    /// From now on the clients of these listeners speak TLS, by listener of the plan; None, or no entry: nothing changes.
+    /// From now on the clients of these listeners speak TLS, by listener of the plan; None, or no
+    /// entry: nothing changes.
     pub fn seal_listeners(&mut self, seals: &[Option<Sealing>]) {
         let sockets: Vec<_> = self.listeners.sockets().map(<[_]>::to_vec).collect();
         for (sockets, sealing) in sockets.into_iter().zip(seals) {

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use weir_io::cpu_time_of;
 
-/// Processor time that a step may take before its client is blamed. A step's work is bounded to some milliseconds.
+/// Processor time that a step may take before its client is blamed. A step's work is bounded to
+/// some milliseconds.
 const SLOW_CPU: Duration = Duration::from_millis(300);
 /// Processor time after which a step counts as one that does not end.
 const STUCK_CPU: Duration = Duration::from_millis(1_000);
@@ -91,7 +92,8 @@ mod tests {
 
     use super::*;
 
-    /// docs/hostile.md K3. Of a worker that waits, one that works, and one that spins in a turn, the last is found.
+    /// docs/hostile.md K3. Of a worker that waits, one that works, and one that spins in a turn,
+    /// the last is found.
     #[test]
     fn k3_only_a_worker_that_spins_is_stuck() {
         let (over, works) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -45,7 +45,8 @@ const OF_CLIENTS: Class = Class::Small;
 const OF_SERVERS: Class = Class::Large;
 /// Smaller receives are copied; larger ones are passed on by reference.
 const SHARE_BYTES_MIN: usize = 4096;
-/// Panics within [`CALM_US`] after which a worker gives up: a panic without input from outside would recur for ever.
+/// Panics within [`CALM_US`] after which a worker gives up: a panic without input from outside
+/// would recur for ever.
 const PANICS_MAX: u32 = 10;
 /// Time after which earlier panics are forgotten.
 const CALM_US: u64 = 1_000_000;
@@ -155,8 +156,9 @@ impl<D: Driver> Worker<D> {
         })
     }
 
-    /// Tells which core the worker's thread is bound to (None: to none), so that it prefers connections whose packets
-    /// arrive there. A worker that is unpinned for a while keeps it as its core: connections outlive that time.
+    /// Tells which core the worker's thread is bound to (None: to none), so that it prefers
+    /// connections whose packets arrive there. A worker that is unpinned for a while keeps it as
+    /// its core: connections outlive that time.
     pub fn set_core(&mut self, core: Option<usize>) {
         self.core = core;
     }
@@ -182,8 +184,8 @@ impl<D: Driver> Worker<D> {
         self.errands.set_encoders(encoders);
     }
 
-    /// Sets the source of the microseconds since 1970 less those of the driver's clock; without it, and without a
-    /// log, the machines don't know the time of day.
+    /// Sets the source of the microseconds since 1970 less those of the driver's clock; without it,
+    /// and without a log, the machines don't know the time of day.
     pub fn set_clock(&mut self, clock: fn() -> i64) {
         self.clock = Some(clock);
     }
@@ -222,7 +224,8 @@ impl<D: Driver> Worker<D> {
                 }
                 if self.is_drained() {
                     self.mailbox.say_drained();
-                    // Until then clients of other workers may wait for responses on this worker's connections.
+                    // Until then clients of other workers may wait for responses on this worker's
+                    // connections.
                     if self.mailbox.all_drained() {
                         // The last closes are queued; one turn hands them to the kernel.
                         return self.turn(Some(0));
@@ -275,8 +278,8 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Tells the machines the results of their errands, if any have come. Results of errands from before a restart
-    /// are discarded.
+    /// Tells the machines the results of their errands, if any have come. Results of errands from
+    /// before a restart are discarded.
     pub fn hear(&mut self, control: &Control) {
         let told = if control.told() & NEWS == 0 { Vec::new() } else { control.take_news() };
         let news = self.errands.close(told);
@@ -344,7 +347,8 @@ impl<D: Driver> Worker<D> {
                     Step::Client
                 });
                 worker.handle(completion);
-                // When that takes too long, as determined elsewhere, the client whose event it is is ended.
+                // When that takes too long, as determined elsewhere, the client whose event it is
+                // is ended.
                 if worker.presence.is_blamed() && !Token::is_upstream(token) {
                     end_costly(&mut worker.engine, token);
                 }
@@ -375,11 +379,11 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Lets the machines work. When they panic, the worker restarts with new machines; when that happens again and
-    /// again, the panic continues.
+    /// Lets the machines work. When they panic, the worker restarts with new machines; when that
+    /// happens again and again, the panic continues.
     pub(crate) fn survive(&mut self, work: impl FnOnce(&mut Self)) {
-        // Nothing that the panic may have left half-done is used afterwards except the driver and the mailbox, whose
-        // methods are complete in themselves.
+        // Nothing that the panic may have left half-done is used afterwards except the driver and
+        // the mailbox, whose methods are complete in themselves.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
             let now_us = self.driver.now_us();
             if now_us.saturating_sub(self.calm_us) >= CALM_US {
@@ -393,7 +397,8 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Gives up all connections, because their machines are in an unknown state, and continues with new machines.
+    /// Gives up all connections, because their machines are in an unknown state, and continues with
+    /// new machines.
     fn begin_anew(&mut self) {
         for socket in self.driver.streams() {
             self.driver.reset(socket);
@@ -458,8 +463,8 @@ impl<D: Driver> Worker<D> {
     }
 
     fn received(&mut self, token: u64, buffer: RecvBuf) {
-        // A kept buffer is unavailable to all others of its pool until its last reader is done: only while that pool
-        // has plenty.
+        // A kept buffer is unavailable to all others of its pool until its last reader is done:
+        // only while that pool has plenty.
         if buffer.len() >= SHARE_BYTES_MIN && self.has_plenty(class_of(token)) {
             let bytes = buffer.into_bytes();
             self.feed(token, &Input::shared(&bytes));

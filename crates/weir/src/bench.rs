@@ -1,4 +1,5 @@
-//! `weir bench`: experiments that compare weir with no proxy, nginx, HAProxy and others, with the harness of weir-lab.
+//! `weir bench`: experiments that compare weir with no proxy, nginx, HAProxy and others, with the
+//! harness of weir-lab.
 
 use std::path::PathBuf;
 
@@ -53,7 +54,8 @@ pub(crate) struct BenchArgs {
     /// Serve from the test origin of weir instead of nginx
     #[arg(long)]
     weir_origin: bool,
-    /// Directory for the page with charts, the table and the raw data: EXPERIMENT.html, .md and .jsonl
+    /// Directory for the page with charts, the table and the raw data: EXPERIMENT.html, .md and
+    /// .jsonl
     #[arg(long, value_name = "DIRECTORY", default_value = "bench/results")]
     out: PathBuf,
     /// Keep configurations, logs and generator output, in EXPERIMENT.work beside the page

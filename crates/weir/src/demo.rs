@@ -1,4 +1,5 @@
-//! `weir demo`: the test origin, the proxy in front of it, clients that load it, and live figures, in one process.
+//! `weir demo`: the test origin, the proxy in front of it, clients that load it, and live figures,
+//! in one process.
 
 mod load;
 

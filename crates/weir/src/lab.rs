@@ -1,4 +1,5 @@
-//! `weir lab link`: a slow and lossy link between two network namespaces. The link is `weir_lab::link`.
+//! `weir lab link`: a slow and lossy link between two network namespaces. The link is
+//! `weir_lab::link`.
 
 use std::ffi::OsString;
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! `weir origin`: the test origin of weir-lab until SIGINT or SIGTERM, with its statistics at the end.
+//! `weir origin`: the test origin of weir-lab until SIGINT or SIGTERM, with its statistics at the
+//! end.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,5 @@
-//! `weir probe`: one request at a time; slow and failed ones as they happen, percentiles at the end.
+//! `weir probe`: one request at a time; slow and failed ones as they happen, percentiles at the
+//! end.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,12 +1,13 @@
-//! Changes of the configuration while weir runs: `weir reload`, SIGHUP, `weir server weight`, `add` and `remove`
-//! (docs/reload.md), and new addresses of server names (docs/discovery.md). An upgrade is also a job here,
-//! so that nothing else happens meanwhile: [`Upgrader`].
+//! Changes of the configuration while weir runs: `weir reload`, SIGHUP, `weir server weight`, `add`
+//! and `remove` (docs/reload.md), and new addresses of server names (docs/discovery.md). An upgrade
+//! is also a job here, so that nothing else happens meanwhile: [`Upgrader`].
 //!
-//! One thread does one job after another. It reads and checks the whole file, compares it with the configuration in
-//! force, asks [`restart`] whether a running weir can change that, and has [`hand_over`] inform the workers. If
-//! anything fails, the previous configuration stays in force. `run` (signals) and the control thread put jobs on the
-//! [`Desk`] and look there for the outcomes; they never wait for this thread. Bounds: [`JOBS_MAX`] waiting jobs,
-//! [`OUTCOMES_MAX`] remembered outcomes.
+//! One thread does one job after another. It reads and checks the whole file, compares it with the
+//! configuration in force, asks [`restart`] whether a running weir can change that, and has
+//! [`hand_over`] inform the workers. If anything fails, the previous configuration stays in force.
+//! `run` (signals) and the control thread put jobs on the [`Desk`] and look there for the outcomes;
+//! they never wait for this thread. Bounds: [`JOBS_MAX`] waiting jobs, [`OUTCOMES_MAX`] remembered
+//! outcomes.
 
 mod found;
 mod hand_over;
@@ -134,7 +135,8 @@ struct State {
     is_committed: bool,
     /// This program ends: no new one may take over.
     is_ending: bool,
-    /// A new program accepts clients; the channel is for the news that this program has stopped accepting.
+    /// A new program accepts clients; the channel is for the news that this program has stopped
+    /// accepting.
     handed: Option<(Handed, SyncSender<()>)>,
 }
 
@@ -225,7 +227,8 @@ impl Desk {
         Ok(number)
     }
 
-    /// Asks whether this program may end now. False: not yet, because a new one is beginning to accept clients.
+    /// Asks whether this program may end now. False: not yet, because a new one is beginning to
+    /// accept clients.
     pub(crate) fn may_end(&self) -> bool {
         let mut state = self.lock();
         state.is_ending |= !state.is_committed;
@@ -239,8 +242,8 @@ impl Desk {
         state.is_committed
     }
 
-    /// Returns what a new program has taken over, once. The caller confirms on the channel when it no longer accepts
-    /// any of it.
+    /// Returns what a new program has taken over, once. The caller confirms on the channel when it
+    /// no longer accepts any of it.
     pub(crate) fn take_handed(&self) -> Option<(Handed, SyncSender<()>)> {
         self.lock().handed.take()
     }
@@ -318,8 +321,8 @@ impl Reloader {
         Reloader { desk: Desk { state: Arc::new(Mutex::new(state)), jobs: sender }, jobs }
     }
 
-    /// The same for a program that took over by this job of its predecessor, so that later questions about the job find
-    /// it done here.
+    /// The same for a program that took over by this job of its predecessor, so that later
+    /// questions about the job find it done here.
     pub(crate) fn after(self, job: Option<u64>) -> Reloader {
         if let Some(job) = job {
             let mut state = self.desk.lock();
@@ -334,8 +337,9 @@ impl Reloader {
         self.desk.clone()
     }
 
-    /// Starts the thread, which lives as long as the process. `written` is the configuration in force. `read` is None
-    /// if that is not from a file, `upgrader` if no new program can take over.
+    /// Starts the thread, which lives as long as the process. `written` is the configuration in
+    /// force. `read` is None if that is not from a file, `upgrader` if no new program can take
+    /// over.
     ///
     /// # Errors
     /// The operating system's.
@@ -405,7 +409,8 @@ impl Clerk {
         }
     }
 
-    /// Returns the configuration of the file and its differences, if it can replace the one in force.
+    /// Returns the configuration of the file and its differences, if it can replace the one in
+    /// force.
     fn look(&self) -> Result<(Config, Vec<String>), Failure> {
         let Some(read) = &self.read else {
             let text =

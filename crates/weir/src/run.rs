@@ -1,9 +1,11 @@
-//! `weir run`, and what `weir reverse` shares with it: starts the workers, waits for signals, ends the workers.
+//! `weir run`, and what `weir reverse` shares with it: starts the workers, waits for signals, ends
+//! the workers.
 //!
-//! SIGTERM and SIGQUIT drain and end weir ([`crate::leaving`]). A second one, or SIGINT at any time, ends it at once.
-//! SIGUSR1 reopens the access log. SIGHUP reads the configuration again, on a separate thread ([`crate::reload`]).
-//! SIGUSR2 starts a new program that takes over ([`crate::upgrade`]); that program begins here, too. The control of the
-//! workers informs them, `notify` the service manager.
+//! SIGTERM and SIGQUIT drain and end weir ([`crate::leaving`]). A second one, or SIGINT at any
+//! time, ends it at once. SIGUSR1 reopens the access log. SIGHUP reads the configuration again, on
+//! a separate thread ([`crate::reload`]). SIGUSR2 starts a new program that takes over
+//! ([`crate::upgrade`]); that program begins here, too. The control of the workers informs them,
+//! `notify` the service manager.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -92,7 +94,8 @@ fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Runs a configuration without a file until a signal ends it, with the sockets that this process inherited.
+/// Runs a configuration without a file until a signal ends it, with the sockets that this process
+/// inherited.
 ///
 /// # Errors
 /// A listener that cannot be bound, a driver that does not work here, a worker that failed.
@@ -100,7 +103,8 @@ pub(crate) fn serve(config: Config, heritage: Heritage) -> Result<(), Failure> {
     serve_from(config, Source::default(), heritage)
 }
 
-/// The same for an interception. `ahead` connects to servers before accepting, `weir status` shows `interception`.
+/// The same for an interception. `ahead` connects to servers before accepting, `weir status` shows
+/// `interception`.
 ///
 /// # Errors
 /// As [`serve`].
@@ -248,7 +252,8 @@ struct Opened {
     user: NewUser,
 }
 
-/// Binds and reads files with all rights of this process, then drops those it should. No thread may run before.
+/// Binds and reads files with all rights of this process, then drops those it should. No thread may
+/// run before.
 fn open(
     config: &mut Config,
     file: Option<&Path>,
@@ -266,7 +271,8 @@ fn open(
     complete(&mut config.plan, workers)?;
     let mut metrics =
         Doors::listen(config.metrics, heritage).map_err(|error| Failure::binding(&error))?;
-    // A client that can connect can then use the admin socket as well, unless that has to belong to `user`.
+    // A client that can connect can then use the admin socket as well, unless that has to belong to
+    // `user`.
     let mut open_doors = |heritage: &mut Heritage| {
         Doors::open(&config.admin, metrics.take(), heritage)
             .map_err(|error| Failure::binding(&error))
@@ -344,7 +350,8 @@ fn warn_of<'a>(warnings: Option<&Errors>, notes: impl Iterator<Item = &'a String
     notes.for_each(warn);
 }
 
-/// Lets workers that are ready accept clients; after an upgrade only when the predecessor allows it.
+/// Lets workers that are ready accept clients; after an upgrade only when the predecessor allows
+/// it.
 fn accept(
     running: &mut Running,
     predecessor: Option<&Predecessor>,
@@ -365,7 +372,8 @@ fn accept(
     Ok(())
 }
 
-/// Sets the configured rights of these listeners on the files of unix sockets, as far as they belong to this process.
+/// Sets the configured rights of these listeners on the files of unix sockets, as far as they
+/// belong to this process.
 pub(crate) fn set_rights<'a>(
     workers: &Handle,
     listeners: impl IntoIterator<Item = &'a ListenerPlan>,
@@ -388,8 +396,8 @@ pub(crate) fn not_started(error: StartError) -> Failure {
     }
 }
 
-/// Looks server names up. Returns the plan for the workers to begin with, from the results and the servers added to a
-/// predecessor.
+/// Looks server names up. Returns the plan for the workers to begin with, from the results and the
+/// servers added to a predecessor.
 fn find(written: &Plan, heritage: &Heritage) -> Result<(Discovery, Plan), Failure> {
     let mut discovery = Discovery::default();
     let done = discovery.want(&[written], START_PATIENCE);
@@ -421,8 +429,9 @@ fn deliver(mut signals: Signals) -> io::Result<Receiver<i32>> {
     Ok(receiver)
 }
 
-/// Tries again for a while when a port is in use: the kernel may still be cleaning up after a killed program, and a
-/// program that drains keeps its port a moment longer. Says so, to explain the wait.
+/// Tries again for a while when a port is in use: the kernel may still be cleaning up after a
+/// killed program, and a program that drains keeps its port a moment longer. Says so, to explain
+/// the wait.
 pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut until: Option<Instant> = None;
     loop {
@@ -440,8 +449,8 @@ pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Resul
     }
 }
 
-/// A listener is shared with other sockets of the same user (SO_REUSEPORT), so a second weir would silently take half
-/// of the connections of a first. Binding once without sharing detects that.
+/// A listener is shared with other sockets of the same user (SO_REUSEPORT), so a second weir would
+/// silently take half of the connections of a first. Binding once without sharing detects that.
 pub(crate) fn check_free(place: &Location, device: Option<&str>) -> io::Result<()> {
     let address = match place {
         Location::Network(address) if address.port() == 0 => return Ok(()),
@@ -455,7 +464,8 @@ pub(crate) fn check_free(place: &Location, device: Option<&str>) -> io::Result<(
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Another program may listen there on another interface. The real listener reports why binding fails.
+    // Another program may listen there on another interface. The real listener reports why binding
+    // fails.
     if device.is_some_and(|device| socket.bind_device(Some(device.as_bytes())).is_err()) {
         return Ok(());
     }
@@ -481,7 +491,8 @@ impl Bugs {
         Bugs { watchdog: running.watchdog(), rebirths: vec![0; running.views().len()] }
     }
 
-    /// Reports workers that restarted, and aborts the process when one is stuck: its clients would wait for ever.
+    /// Reports workers that restarted, and aborts the process when one is stuck: its clients would
+    /// wait for ever.
     fn look(&mut self, running: &Running) {
         for (worker, (view, before)) in running.views().iter().zip(&mut self.rebirths).enumerate() {
             let rebirths = view.counters.rebirths.get();
@@ -531,8 +542,8 @@ fn supervise(
     let mut cores = Caretaker::new(&running, pinning);
     let mut shedder = running.handle().shedder();
     while !running.is_finished() {
-        // The worker's clients and its share of the upstream connections are lost. The other workers cannot replace it;
-        // a restart by the service manager can.
+        // The worker's clients and its share of the upstream connections are lost. The other
+        // workers cannot replace it; a restart by the service manager can.
         if running.has_ended() && !leaving.has_begun() {
             alarm("a worker ended unexpectedly; ending the others");
             leaving.end(&running);

@@ -11,7 +11,8 @@ use crate::terminal::warn;
 /// Shortest time between two warnings.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Warns when weir cannot accept clients because descriptors are scarce, or when requests wait for connections.
+/// Warns when weir cannot accept clients because descriptors are scarce, or when requests wait for
+/// connections.
 pub(crate) struct Scarcity {
     before: u64,
     /// Earliest time of the next warning.

@@ -37,7 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const VERDICTS_MAX: usize = 4096;
 /// Largest file that can be weir's.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Time after which weir forgets a verdict on a server that is no longer in the configuration: a week.
+/// Time after which weir forgets a verdict on a server that is no longer in the configuration: a
+/// week.
 const GONE_MAX_S: u64 = 7 * 86_400;
 /// Lines about restored verdicts at a time.
 const LINES_MAX: usize = 20;
@@ -137,7 +138,8 @@ impl Verdicts {
         verdicts
     }
 
-    /// Sends the verdicts to new workers before they accept clients, and starts the thread. [`Keeper::finish`] ends it.
+    /// Sends the verdicts to new workers before they accept clients, and starts the thread.
+    /// [`Keeper::finish`] ends it.
     ///
     /// # Errors
     /// The operating system's.

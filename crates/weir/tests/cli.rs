@@ -1,7 +1,8 @@
-//! The command line as a user meets it: help, exit codes, reports, start, signals. Runs the real binary.
+//! The command line as a user meets it: help, exit codes, reports, start, signals. Runs the real
+//! binary.
 //!
-//! Help texts are in `help/`; `UPDATE=1 cargo test -p weir --test cli` writes them. Every wait is for an event, with a
-//! deadline.
+//! Help texts are in `help/`; `UPDATE=1 cargo test -p weir --test cli` writes them. Every wait is
+//! for an event, with a deadline.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -522,8 +523,8 @@ impl Running {
         patient(TcpStream::connect(self.address).unwrap())
     }
 
-    /// Waits for the end. Returns the exit code and the output after the first warning, except for unreachable servers:
-    /// most tests have none, and weir warns when it has noticed.
+    /// Waits for the end. Returns the exit code and the output after the first warning, except for
+    /// unreachable servers: most tests have none, and weir warns when it has noticed.
     fn wait(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let (sender, ended) = mpsc::channel();
@@ -637,7 +638,8 @@ fn sigterm_lets_a_request_finish() {
     assert_eq!(request.weir.wait(), (Some(0), String::new()));
 }
 
-/// Drains while eight clients of two workers wait for one connection, which the server ends after each response if set.
+/// Drains while eight clients of two workers wait for one connection, which the server ends after
+/// each response if set.
 fn drain_with_one_connection(ends: bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap().to_string();

@@ -1,7 +1,8 @@
-//! The verbs `demo` and `bench` as a user runs them: their output, how they end, and that nothing is left behind.
+//! The verbs `demo` and `bench` as a user runs them: their output, how they end, and that nothing
+//! is left behind.
 //!
-//! Every wait is for an event, with a deadline. `bench` needs nginx, and one test wrk, which scripts/setup installs;
-//! without them a test says so and passes.
+//! Every wait is for an event, with a deadline. `bench` needs nginx, and one test wrk, which
+//! scripts/setup installs; without them a test says so and passes.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -34,8 +35,8 @@ impl Weir {
         Weir { child, lines }
     }
 
-    /// Returns the next line that contains this text. The time limit of the test run ends a child that hangs; a child
-    /// that ends is noticed here.
+    /// Returns the next line that contains this text. The time limit of the test run ends a child
+    /// that hangs; a child that ends is noticed here.
     fn line_with(&mut self, text: &str) -> String {
         let found = self.lines.find(|line| line.as_ref().unwrap().contains(text));
         found.unwrap_or_else(|| panic!("weir ended without a line with {text:?}")).unwrap()
@@ -119,7 +120,8 @@ fn can_bench() -> bool {
     can
 }
 
-/// Runs an experiment to its end with these words. Returns what it printed, and the runs of its raw file.
+/// Runs an experiment to its end with these words. Returns what it printed, and the runs of its raw
+/// file.
 fn run_bench(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
     let (printed, mut lines) = run_bench_to_lines(name, words);
     lines.retain(|line| line["kind"] == "run");
@@ -226,8 +228,8 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
 /// Held by one of these tests at a time: it uses all cores, and another would see late responses.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs an experiment that makes network namespaces. Returns what it printed, and all lines of its raw file. None, with
-/// a message: they cannot be made here.
+/// Runs an experiment that makes network namespaces. Returns what it printed, and all lines of its
+/// raw file. None, with a message: they cannot be made here.
 fn run_in_namespaces(name: &str, words: &[&str]) -> Option<(String, Vec<serde_json::Value>)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root may make network namespaces");
@@ -346,8 +348,8 @@ fn ways_through_a_router_are_what_they_are_called() {
         for record in of_cell() {
             assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
             assert_eq!(record["errors"], serde_json::json!({}), "{record}");
-            // A handshake with the accepting side, and a request to the server: two ways of 25 ms, or one with the
-            // longer part of the other.
+            // A handshake with the accepting side, and a request to the server: two ways of 25 ms,
+            // or one with the longer part of the other.
             let least_us = match record["contender"].as_str() {
                 _ if cell != "far-8k" => 1,
                 Some("weir-intercept-syn") => 45_000,
@@ -396,7 +398,8 @@ fn both_generators_are_asked_what_a_stall_did_to_them() {
             "it stood still: {record}"
         );
     }
-    // A hundredth of 10,000 requests that were due within a second of standstill waited for nearly all of it.
+    // A hundredth of 10,000 requests that were due within a second of standstill waited for nearly
+    // all of it.
     let p99_us = |of: &serde_json::Value| of["p99_us"].as_u64().unwrap();
     assert!(p99_us(&bomb["latency"]) > 850_000, "{bomb}");
     assert!(p99_us(&bomb["sent"]) < p99_us(&bomb["latency"]) / 2, "{bomb}");
@@ -495,7 +498,8 @@ fn fast_requests_are_told_from_slow_ones_beside_them() {
         let run = &record["mixed"];
         let (answered, late) = (run["answered"].as_u64().unwrap(), run["late"].as_u64().unwrap());
         assert!(answered > 0 && late <= answered, "{run}");
-        // Whatever the machine does meanwhile, 25 ms responses are later than 20 ms, and are not those of the row.
+        // Whatever the machine does meanwhile, 25 ms responses are later than 20 ms, and are not
+        // those of the row.
         let slow = &run["beside"][0];
         assert!(
             slow["rate"].as_f64().unwrap() > 0.0
@@ -743,8 +747,8 @@ fn a_bench_keeps_what_it_made_and_takes_the_program_that_it_was_given() {
     }
 }
 
-/// A rival gets the better of its settings. The table's notes show which, and the time of the other, and all runs are
-/// kept.
+/// A rival gets the better of its settings. The table's notes show which, and the time of the
+/// other, and all runs are kept.
 #[test]
 fn a_bench_says_which_settings_a_rival_got() {
     if !can_bench() || !is_installed("haproxy") {
@@ -776,8 +780,8 @@ fn a_bench_says_which_settings_a_rival_got() {
     assert_eq!(of_haproxy.contains("tune.pool-low-fd-ratio 90"), chosen == 1, "{of_haproxy}");
 }
 
-/// Sends a signal to a bench after this was written. Returns standard output, standard error, its exit code, and its
-/// page.
+/// Sends a signal to a bench after this was written. Returns standard output, standard error, its
+/// exit code, and its page.
 fn interrupted(name: &str, words: &[&str], once: &str) -> (String, String, Option<i32>, String) {
     let out =
         Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));

@@ -25,7 +25,8 @@ use crate::check::Checked;
 use crate::problem::Problem;
 use crate::texts;
 
-/// Conditions of one route, rewrites of one, lines of `allow` and `deny` of one, pages of one, edits of one block.
+/// Conditions of one route, rewrites of one, lines of `allow` and `deny` of one, pages of one,
+/// edits of one block.
 pub(crate) const RULES_MAX: usize = 100;
 
 impl Compiler<'_> {

@@ -1,4 +1,5 @@
-//! `sticky` of an upstream: the cookie that binds sessions to servers. Called by [`super::compile`].
+//! `sticky` of an upstream: the cookie that binds sessions to servers. Called by
+//! [`super::compile`].
 
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 

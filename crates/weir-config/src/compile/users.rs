@@ -1,4 +1,5 @@
-//! `users` of `route` and of `forward`: files with names and hashed passwords. Called by [`super::compile`].
+//! `users` of `route` and of `forward`: files with names and hashed passwords. Called by
+//! [`super::compile`].
 
 use std::path::Path;
 use std::sync::Arc;

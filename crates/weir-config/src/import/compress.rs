@@ -1,4 +1,5 @@
-//! `compress` of a route, in an import. Filled by the dialects; checked by the option table's functions.
+//! `compress` of a route, in an import. Filled by the dialects; checked by the option table's
+//! functions.
 
 use weir_proxy::base::encoder::Coding;
 

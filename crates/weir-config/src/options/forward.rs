@@ -1,4 +1,5 @@
-//! Rows of the forward proxy: `forward` with its `listen`, `allow` and `deny`. Part of the option table.
+//! Rows of the forward proxy: `forward` with its `listen`, `allow` and `deny`. Part of the option
+//! table.
 
 use super::{FIELDS, HEAD, LINE, LISTEN, TIMEOUT, row};
 use crate::schema::{BLOCK, Block, Default, Kind};

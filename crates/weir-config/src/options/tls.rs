@@ -1,4 +1,5 @@
-//! Rows of `tls` in `listen`, with its `certificate`, and of `tls` in `upstream`. Part of the option table.
+//! Rows of `tls` in `listen`, with its `certificate`, and of `tls` in `upstream`. Part of the
+//! option table.
 
 use super::{TIMEOUT, row};
 use crate::schema::{BLOCK, Block, Default, Kind};

@@ -1,4 +1,5 @@
-//! Checks of text values of `forward`: names, ports, dates, addresses of name servers. Called through the option table.
+//! Checks of text values of `forward`: names, ports, dates, addresses of name servers. Called
+//! through the option table.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;

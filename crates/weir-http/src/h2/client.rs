@@ -54,7 +54,8 @@ impl Windows {
 /// A request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Its header block (RFC 7541 §6) by [`encode`](super::hpack::encode), pseudo-header fields first.
+    /// Its header block (RFC 7541 §6) by [`encode`](super::hpack::encode), pseudo-header fields
+    /// first.
     pub block: &'a [u8],
     /// Its content.
     pub content: &'a Arc<[u8]>,
@@ -228,7 +229,8 @@ impl Client {
 
     // ---- what is done ----
 
-    /// Makes a request and returns the number of its stream. None: there is no [room](Client::room).
+    /// Makes a request and returns the number of its stream. None: there is no
+    /// [room](Client::room).
     pub fn open(&mut self, request: &Request<'_>) -> Option<u32> {
         if self.room() == 0 {
             return None;

@@ -60,7 +60,8 @@ impl Code {
     }
 }
 
-/// The connection is over and the client is at fault. GOAWAY with the code is among the bytes to send; then close.
+/// The connection is over and the client is at fault. GOAWAY with the code is among the bytes to
+/// send; then close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The code that the client gets.

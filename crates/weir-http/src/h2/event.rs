@@ -38,7 +38,8 @@ impl<'a> Turn<'a> {
 /// A request whose head is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The head. Its spans refer to `text`; its version is [`Version::Http2`](crate::Version::Http2).
+    /// The head. Its spans refer to `text`; its version is
+    /// [`Version::Http2`](crate::Version::Http2).
     pub head: RequestHead,
     /// The head as text of HTTP/1: line, Host first, fields in lower case, an empty line.
     pub text: &'a [u8],

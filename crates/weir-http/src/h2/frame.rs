@@ -312,7 +312,8 @@ pub fn put_goaway(out: &mut Vec<u8>, last: u32, code: Code) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: heads read back as written, and each rule on length and stream holds at its edges. How: tables, with the section.
+    //! Proves: heads read back as written, and each rule on length and stream holds at its edges.
+    //! How: tables, with the section.
 
     use super::*;
 

@@ -1,5 +1,5 @@
-//! Header lists to request heads (RFC 9113 §8.2, §8.3): the same text and spans that [`parse_request`](crate::parse_request) gives, judged by
-//! the same code.
+//! Header lists to request heads (RFC 9113 §8.2, §8.3): the same text and spans that
+//! [`parse_request`](crate::parse_request) gives, judged by the same code.
 //!
 //! Each field is checked before a byte of it becomes text, so that nothing in a name or value can
 //! become a separate line. All connections of a thread share one working memory. Bounds: the list
@@ -36,7 +36,8 @@ const CONNECTION: u64 = FieldName::set(&[
     FieldName::Upgrade,
 ]);
 
-/// Working memory for heads: the last one that was read. Keeps its memory; it is bounded by the limits of heads.
+/// Working memory for heads: the last one that was read. Keeps its memory; it is bounded by the
+/// limits of heads.
 #[derive(Debug, Default)]
 pub struct Heads {
     /// The head as text.

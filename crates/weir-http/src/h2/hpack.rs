@@ -1,4 +1,5 @@
-//! Header compression (RFC 7541): [`Decoder`] with a table of 4,096 bytes, and an encoder that keeps none.
+//! Header compression (RFC 7541): [`Decoder`] with a table of 4,096 bytes, and an encoder that
+//! keeps none.
 //!
 //! The decoder passes each field to a function and allocates nothing for it. The encoder uses the
 //! entries of the static table, and otherwise literals that the other side doesn't keep: it has no

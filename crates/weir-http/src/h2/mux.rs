@@ -18,9 +18,11 @@ use super::priority::Priority;
 use super::read::Reader;
 use super::stream::{Recent, Stream, Streams};
 
-/// Bytes of control frames and heads to be sent above which nothing is read (CVE-2019-9512, -9514, -9515).
+/// Bytes of control frames and heads to be sent above which nothing is read (CVE-2019-9512, -9514,
+/// -9515).
 pub(super) const OUT_BYTES_MAX: usize = 65_536;
-/// Time between the two GOAWAYs of a drain, in which requests that are on their way arrive (RFC 9113 §6.8).
+/// Time between the two GOAWAYs of a drain, in which requests that are on their way arrive (RFC
+/// 9113 §6.8).
 const DRAIN_US: u64 = 1_000_000;
 /// Larger than any stream: "more GOAWAY will follow".
 const STREAM_MAX: u32 = 0x7fff_ffff;
@@ -61,7 +63,8 @@ pub struct Mux {
 /// Windows of the bytes that the client sends.
 #[derive(Debug)]
 pub(super) struct Receiving {
-    /// What the client may send yet on the connection: more than `window_full` for a while after a window that had grown is gone.
+    /// What the client may send yet on the connection: more than `window_full` for a while after a
+    /// window that had grown is gone.
     pub(super) window: i64,
     /// Full size of the connection's window, including the growth of streams.
     pub(super) window_full: u32,
@@ -347,7 +350,8 @@ impl Mux {
 
     // ---- windows ----
 
-    /// Gives `bytes` of a stream's window back to the client, when they are worth a frame, or more than that when it may grow.
+    /// Gives `bytes` of a stream's window back to the client, when they are worth a frame, or more
+    /// than that when it may grow.
     pub(super) fn credit(&mut self, id: u32, bytes: u32) {
         let receiving = &mut self.receiving;
         let Some(stream) = self.streams.find_mut(id) else { return };

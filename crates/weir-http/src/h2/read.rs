@@ -1,4 +1,5 @@
-//! Bytes to frames: where a connection is in what it receives, and which frame may come next (RFC 9113 §3.4, §4.1, §4.3, §6.10).
+//! Bytes to frames: where a connection is in what it receives, and which frame may come next (RFC
+//! 9113 §3.4, §4.1, §4.3, §6.10).
 //!
 //! DATA is passed on as it comes. Of all other frames the whole payload is needed: it is read in
 //! place when it is in one piece of input, else gathered in `Mux::block`, as are header blocks of

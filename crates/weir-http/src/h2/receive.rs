@@ -1,4 +1,5 @@
-//! Requests and their bodies: HEADERS, CONTINUATION and DATA (RFC 9113 §5.1, §6.1, §6.2, §6.9, §6.10, §8.1).
+//! Requests and their bodies: HEADERS, CONTINUATION and DATA (RFC 9113 §5.1, §6.1, §6.2, §6.9,
+//! §6.10, §8.1).
 //!
 //! A header block is always decoded, whatever happens to its stream: later blocks depend on it. A
 //! DATA frame is charged with all its bytes to both windows when its head has come. The

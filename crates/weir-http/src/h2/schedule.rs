@@ -1,4 +1,5 @@
-//! Which frame leaves next: control frames and heads first, then bodies by urgency (RFC 9218 §10), as windows allow (RFC 9113 §6.9).
+//! Which frame leaves next: control frames and heads first, then bodies by urgency (RFC 9218 §10),
+//! as windows allow (RFC 9113 §6.9).
 //!
 //! Within an urgency the oldest stream that is not incremental and all that are incremental take
 //! turns, one frame each; other streams that are not incremental wait until the oldest has nothing
@@ -49,7 +50,8 @@ impl Mux {
             || self.failure().is_none() && self.streams.iter().any(|open| self.is_ready(open))
     }
 
-    /// Writes what may leave, `bytes_max` and a frame more at most. Returns how much; 0: nothing may leave now, or `bytes_max` is 0.
+    /// Writes what may leave, `bytes_max` and a frame more at most. Returns how much; 0: nothing
+    /// may leave now, or `bytes_max` is 0.
     pub fn write_out(&mut self, bytes_max: usize, to: &mut impl Outgoing) -> usize {
         let mut written = self.write_control(bytes_max, to);
         if written >= bytes_max || self.failure().is_some() {

@@ -95,7 +95,8 @@ fn windows_of_the_client_are_kept() {
     assert_eq!(server.sent(), ["data 1 16375", "data 1 16375", "data 1 1708 end", "ended 1"]);
 }
 
-/// RFC 9113 §6.9.2: a smaller initial window may make windows negative; nothing leaves until they are positive.
+/// RFC 9113 §6.9.2: a smaller initial window may make windows negative; nothing leaves until they
+/// are positive.
 #[test]
 fn negative_windows() {
     let mut server = Server::new();
@@ -225,7 +226,8 @@ fn padding_counts_and_comes_back() {
     assert_eq!(server.sent(), ["window 1 32768"]);
 }
 
-/// Until the client has acknowledged our settings it may use the default window, then what was announced.
+/// Until the client has acknowledged our settings it may use the default window, then what was
+/// announced.
 #[test]
 fn announced_windows_count_from_the_acknowledgement() {
     for (window_bytes, moved) in [(16_384u32, 16_384 - 65_535), (200_000, 200_000 - 65_535)] {

@@ -1,5 +1,6 @@
-//! Proves: header blocks read as RFC 7541 says, and nothing else is read. How: all of its appendix C, a table of faults, and another
-//! implementation (loona-hpack) beside ours on random lists, both ways.
+//! Proves: header blocks read as RFC 7541 says, and nothing else is read. How: all of its appendix
+//! C, a table of faults, and another implementation (loona-hpack) beside ours on random lists, both
+//! ways.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -33,8 +34,8 @@ fn words(list: &List) -> String {
     list.iter().map(field).collect::<Vec<_>>().join("|")
 }
 
-/// RFC 7541 appendix C.2 to C.6: blocks of one connection each. The last two sections are for a table of 256 bytes, which a size update
-/// gives.
+/// RFC 7541 appendix C.2 to C.6: blocks of one connection each. The last two sections are for a
+/// table of 256 bytes, which a size update gives.
 #[test]
 fn appendix_c() {
     let first = ":method=GET|:scheme=http|:path=/|:authority=www.example.com";

@@ -1,4 +1,5 @@
-//! Properties over many inputs: the fuzz targets' functions on their seeds, on seeded changes of them and on generated connections.
+//! Properties over many inputs: the fuzz targets' functions on their seeds, on seeded changes of
+//! them and on generated connections.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -213,7 +213,8 @@ fn a_refused_request_is_answered_and_its_body_thrown_away() {
     assert_eq!(server.mux.open(), 0);
 }
 
-/// Text, fields and head of a request; its text with the version of HTTP/1.1 gives the same head and the same fields.
+/// Text, fields and head of a request; its text with the version of HTTP/1.1 gives the same head
+/// and the same fields.
 fn check_accepted(list: &[(&str, &str)], end: bool, text: &str) {
     let mut server = Server::new();
     let input = headers(1, if end { END_STREAM } else { 0 }, list);

@@ -20,7 +20,8 @@ fn server() -> SocketAddr {
     "192.0.2.1:80".parse().expect("an address")
 }
 
-/// A client that sends these pieces one after the other, and ends its direction then if it is `brief`.
+/// A client that sends these pieces one after the other, and ends its direction then if it is
+/// `brief`.
 struct Pieces {
     pieces: Vec<Vec<u8>>,
     brief: bool,
@@ -194,7 +195,8 @@ fn a_header_in_any_pieces() {
 #[test]
 fn c11_who_is_not_announced_is_never_seen() {
     let long = [b'x'; 200];
-    // Whether it is trusted, what it sends, whether it ends then, and whether it is closed only when its time is over.
+    // Whether it is trusted, what it sends, whether it ends then, and whether it is closed only
+    // when its time is over.
     let cases: [(bool, &[&[u8]], bool, bool); 7] = [
         (false, &[HEADER, b"GET"], false, false),
         (true, &[b"GET / HTTP/1.1\r\n"], false, false),

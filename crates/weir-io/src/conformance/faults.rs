@@ -36,7 +36,8 @@ pub fn connect_then_close<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Closing with unread bytes resets the connection: the other end sees an error, once, and its sends fail.
+/// Closing with unread bytes resets the connection: the other end sees an error, once, and its
+/// sends fail.
 pub fn reset<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -99,7 +100,8 @@ pub fn accept_then_instant_close<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Closing at any moment of a receive: nothing is delivered afterwards, and every buffer comes back.
+/// Closing at any moment of a receive: nothing is delivered afterwards, and every buffer comes
+/// back.
 pub fn k2_close_while_data_is_in_flight<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..100 {
@@ -119,7 +121,8 @@ pub fn k2_close_while_data_is_in_flight<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Closing under a send that waits for room: no outcome is reported, and the reader sees the end of the connection.
+/// Closing under a send that waits for room: no outcome is reported, and the reader sees the end of
+/// the connection.
 pub fn close_while_a_send_is_in_flight<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..4 {
@@ -251,7 +254,8 @@ pub fn k2_starving_sockets_may_leave<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Few buffers and a sender that could fill them all, call after call: the others get theirs in between.
+/// Few buffers and a sender that could fill them all, call after call: the others get theirs in
+/// between.
 pub fn buffers_are_shared_fairly<S: Subject>(subject: &S) {
     let options = Options { large_count: 4, large_armed: 4, ..Options::default() };
     let mut bench = Bench::with(subject, options);

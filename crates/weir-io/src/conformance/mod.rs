@@ -1,4 +1,5 @@
-//! One test suite for all drivers: whatever the kernel does below, the world above must look the same.
+//! One test suite for all drivers: whatever the kernel does below, the world above must look the
+//! same.
 //!
 //! Each test opens both ends of its connections on the one driver under test, so that the same text
 //! runs on io_uring, epoll and the simulation. [`Bench`] turns the driver, sorts completions by
@@ -115,7 +116,8 @@ impl Subject for UringSubject {
     }
 }
 
-/// io_uring with hardly any room: operations are submitted early, completions overflow, buffers run out all the time.
+/// io_uring with hardly any room: operations are submitted early, completions overflow, buffers run
+/// out all the time.
 pub struct TinyUringSubject;
 
 impl Subject for TinyUringSubject {
@@ -196,8 +198,8 @@ impl Subject for SimSubject {
 /// A test of the suite and its name.
 pub type Test<S> = (&'static str, fn(&S));
 
-/// Makes a test of each function for each driver; those of `real` are not for the simulation. Drivers of other crates take them
-/// from `tests`.
+/// Makes a test of each function for each driver; those of `real` are not for the simulation.
+/// Drivers of other crates take them from `tests`.
 macro_rules! suite {
     (simulated: $($test:ident),* $(,)?) => {
         $crate::conformance::suite!($($test),*);

@@ -1,4 +1,5 @@
-//! Features that only real drivers have: other threads, descriptors, memory that outlives its driver.
+//! Features that only real drivers have: other threads, descriptors, memory that outlives its
+//! driver.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -29,7 +30,8 @@ pub fn descriptors_to_spare() -> usize {
     (limit.rlim_cur as usize).saturating_sub(400) / 2
 }
 
-/// A turn or a read without an end in all this time has missed something: shorter times would hide that.
+/// A turn or a read without an end in all this time has missed something: shorter times would hide
+/// that.
 const PATIENCE: Duration = weir_check::waiting::CAP;
 
 /// Ten thousand wakes, each while the driver sleeps or falls asleep: none is lost.
@@ -67,7 +69,8 @@ pub fn no_wake_is_lost<S: Subject>(subject: &S) {
     assert_eq!(driver.stats().wakes as usize, WAKES);
 }
 
-/// Four threads wake at once: after the last call of each, the driver is woken, however many calls became one.
+/// Four threads wake at once: after the last call of each, the driver is woken, however many calls
+/// became one.
 pub fn wakes_of_many_threads<S: Subject>(subject: &S) {
     const ROUNDS: usize = 2_000;
     let mut driver = subject.driver(Options::default());
@@ -97,8 +100,8 @@ pub fn wakes_of_many_threads<S: Subject>(subject: &S) {
     assert_eq!(seen, 4 * ROUNDS);
 }
 
-/// The core that received a socket's packets is known, for as long as the socket is open. On loopback it is the one that
-/// sent them.
+/// The core that received a socket's packets is known, for as long as the socket is open. On
+/// loopback it is the one that sent them.
 pub fn receiving_core<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -120,7 +123,8 @@ pub fn receiving_core<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Bytes that the other side has no room for are on their way, however long; when it has taken them they are acknowledged.
+/// Bytes that the other side has no room for are on their way, however long; when it has taken them
+/// they are acknowledged.
 pub fn delivery<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -160,8 +164,8 @@ pub fn accept_queue<S: Subject>(subject: &S) {
     drop(clients);
 }
 
-/// Accepting pauses while most clients are refused: no client is forgotten, one at a time or many. It works as before
-/// when most are served.
+/// Accepting pauses while most clients are refused: no client is forgotten, one at a time or many.
+/// It works as before when most are served.
 pub fn many_are_refused<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 64).expect("a free port");
@@ -208,8 +212,8 @@ pub fn many_are_refused<S: Subject>(subject: &S) {
     assert_eq!(come(&mut driver, 40, true), before, "it pauses no more");
 }
 
-/// A listener that turns clients away accepts those that were connected before, and loses none of them when it is
-/// closed.
+/// A listener that turns clients away accepts those that were connected before, and loses none of
+/// them when it is closed.
 pub fn turning_away<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
@@ -244,8 +248,8 @@ pub fn turning_away<S: Subject>(subject: &S) {
     driver.turn_away(listener);
 }
 
-/// The same where the kernel grants no filter; a client whose connection is made meanwhile is heard as soon as it is
-/// accepted.
+/// The same where the kernel grants no filter; a client whose connection is made meanwhile is heard
+/// as soon as it is accepted.
 pub fn turning_away_without_a_right<S: Subject>(subject: &S) {
     set_network_aside().expect("own capabilities");
     turning_away(subject);
@@ -285,8 +289,9 @@ pub fn turning_away_without_a_right<S: Subject>(subject: &S) {
     take_up_network().expect("own capabilities");
 }
 
-/// A listener moves from one driver to another, as between processes. A client that connects before, meanwhile or
-/// after is reported by one of them, once, and the first driver keeps those that the kernel reported to it.
+/// A listener moves from one driver to another, as between processes. A client that connects
+/// before, meanwhile or after is reported by one of them, once, and the first driver keeps those
+/// that the kernel reported to it.
 pub fn handing_over<S: Subject>(subject: &S) {
     for (before, between) in [(0, 1), (1, 0), (3, 2), (20, 20)] {
         let mut drivers = [subject.driver(Options::default()), subject.driver(Options::default())];
@@ -339,8 +344,8 @@ pub fn handing_over<S: Subject>(subject: &S) {
     }
 }
 
-/// Of two drivers that share a listener, the one that turns gets the connection, whichever learned of the listener
-/// first.
+/// Of two drivers that share a listener, the one that turns gets the connection, whichever learned
+/// of the listener first.
 pub fn shared_listener<S: Subject>(subject: &S) {
     let options = Options { shared_listeners: true, ..Options::default() };
     let mut drivers = [subject.driver(options), subject.driver(options)];
@@ -372,8 +377,8 @@ pub fn shared_listener<S: Subject>(subject: &S) {
     assert!(drivers.iter_mut().all(|driver| driver.stats().accepts == 2));
 }
 
-/// Two drivers share a listener. The one with much to do leaves a connection to the other, which has less; where that
-/// does not come, it accepts after a moment.
+/// Two drivers share a listener. The one with much to do leaves a connection to the other, which
+/// has less; where that does not come, it accepts after a moment.
 pub fn courtesy<S: Subject>(subject: &S) {
     let options = Options { shared_listeners: true, ..Options::default() };
     let board = Arc::new(Board::new(2));
@@ -405,7 +410,8 @@ pub fn courtesy<S: Subject>(subject: &S) {
             "{completions:?}"
         );
         completions.clear();
-        // When the moment is over, the busy one looks again for the connection that it has left, and finds none.
+        // When the moment is over, the busy one looks again for the connection that it has left,
+        // and finds none.
         let over_us = busy.now_us() + 2 * LEFT_US;
         while busy.now_us() < over_us {
             busy.turn(Some(LEFT_US), &mut completions).expect("a turn");
@@ -417,9 +423,9 @@ pub fn courtesy<S: Subject>(subject: &S) {
     }
 }
 
-/// A connection comes from the address and port that were chosen for it. An address that is not of this machine is
-/// refused at once. If a connection from a port to that server exists already, the error says so, at once or by the
-/// connect.
+/// A connection comes from the address and port that were chosen for it. An address that is not of
+/// this machine is refused at once. If a connection from a port to that server exists already, the
+/// error says so, at once or by the connect.
 pub fn chosen_source<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -461,8 +467,8 @@ pub fn chosen_source<S: Subject>(subject: &S) {
     assert!(matches!(why, io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse), "{why:?}");
 }
 
-/// A socket that was connected elsewhere is like one of the driver's own, whatever its mode was and whatever has come
-/// by then.
+/// A socket that was connected elsewhere is like one of the driver's own, whatever its mode was and
+/// whatever has come by then.
 pub fn adopted_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -506,7 +512,8 @@ pub fn adopted_sockets<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A connection to a unix socket is like another: bytes both ways, ends, relays. Bytes sent on it count as arrived.
+/// A connection to a unix socket is like another: bytes both ways, ends, relays. Bytes sent on it
+/// count as arrived.
 pub fn unix_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let place = Sockets::new(bench.driver.name());
@@ -563,8 +570,8 @@ pub fn unix_sockets<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A unix socket that can't be connected to is reported at once, each time with its reason; so is one whose listener
-/// has no room, which is connected to when it has some.
+/// A unix socket that can't be connected to is reported at once, each time with its reason; so is
+/// one whose listener has no room, which is connected to when it has some.
 pub fn unix_sockets_that_fail<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let place = Sockets::new(bench.driver.name());
@@ -655,7 +662,8 @@ pub fn early_wake<S: Subject>(subject: &S) {
     assert!(completions.is_empty());
 }
 
-/// A starved driver that sleeps wakes up when another thread drops a buffer, and reports nothing of it.
+/// A starved driver that sleeps wakes up when another thread drops a buffer, and reports nothing of
+/// it.
 pub fn buffers_dropped_elsewhere<S: Subject>(subject: &S) {
     let options = Options { small_count: 2, small_armed: 2, ..Options::default() };
     let mut bench = Bench::with(subject, options);
@@ -726,8 +734,8 @@ pub fn dropped_in_full_flight<S: Subject>(subject: &S) {
     drop(bench);
 }
 
-/// A relay forwards bytes that were sent as urgent in their place, and the bytes behind them at once, whether they
-/// come alone or in the middle of much.
+/// A relay forwards bytes that were sent as urgent in their place, and the bytes behind them at
+/// once, whether they come alone or in the middle of much.
 pub fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
     for bytes in [3, 3 << 20] {
         let mut bench = Bench::new(subject);
@@ -760,7 +768,8 @@ pub fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
     }
 }
 
-/// A relay that never finishes moving bytes does not keep the turn from ending: its caller has timers to look at.
+/// A relay that never finishes moving bytes does not keep the turn from ending: its caller has
+/// timers to look at.
 pub fn relay_without_a_pause<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let [writer, reader] =
@@ -791,7 +800,8 @@ pub fn relay_without_a_pause<S: Subject>(subject: &S) {
     });
 }
 
-/// A turn receives a limited number of bytes into small buffers, and little more, however many have more to send.
+/// A turn receives a limited number of bytes into small buffers, and little more, however many have
+/// more to send.
 pub fn a_turn_receives_so_much<S: Subject>(subject: &S) {
     const PAIRS: usize = 24;
     const EACH: usize = 64 * 1024;

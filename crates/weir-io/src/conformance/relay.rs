@@ -56,7 +56,8 @@ fn moved(a_to_b: usize, b_to_a: usize) -> Relayed {
     Relayed { a_to_b: a_to_b as u64, b_to_a: b_to_a as u64, half_closed: false }
 }
 
-/// Megabytes both ways at once, with either side ending first: each byte once and in order, each end behind the last byte.
+/// Megabytes both ways at once, with either side ending first: each byte once and in order, each
+/// end behind the last byte.
 pub fn relay_both_ways<S: Subject>(subject: &S) {
     for left_first in [true, false] {
         let mut bench = Bench::new(subject);
@@ -183,8 +184,8 @@ pub fn relay_from_any_state<S: Subject>(subject: &S) {
     }
 }
 
-/// Among busy sockets with completions that may delay those of a relayed one: the bytes of an earlier
-/// receive come before those that the relay reads itself.
+/// Among busy sockets with completions that may delay those of a relayed one: the bytes of an
+/// earlier receive come before those that the relay reads itself.
 pub fn k2_relay_among_busy_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let noise: Vec<_> = (0..8).map(|_| bench.pair()).collect();

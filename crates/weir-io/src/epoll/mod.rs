@@ -1,8 +1,9 @@
-//! The epoll driver: performs the calls itself when a socket is ready and reports completions, as io_uring would.
+//! The epoll driver: performs the calls itself when a socket is ready and reports completions, as
+//! io_uring would.
 //!
-//! Made and used by one worker thread. Each socket is registered once, edge-triggered; readiness is remembered, so that a
-//! request costs one receive, one send and its share of a wait. Bounds: receives a socket and accepts a listener in one
-//! turn, buffers of the pools, 256 events a wait.
+//! Made and used by one worker thread. Each socket is registered once, edge-triggered; readiness is
+//! remembered, so that a request costs one receive, one send and its share of a wait. Bounds:
+//! receives a socket and accepts a listener in one turn, buffers of the pools, 256 events a wait.
 //!
 //! `work` performs what is ready, `poller` holds the system calls.
 
@@ -45,7 +46,8 @@ const WATCHED: u32 = 1 << OWN_BITS;
 const WATCHED_OUT: u32 = 1 << (OWN_BITS + 1);
 /// A receive (or accept) may find something.
 const READABLE: u32 = 1 << (OWN_BITS + 2);
-/// The end or an error follows the last byte, so a short receive does not mean that nothing is left.
+/// The end or an error follows the last byte, so a short receive does not mean that nothing is
+/// left.
 const HANGING_UP: u32 = 1 << (OWN_BITS + 3);
 /// On the list of sockets that are ready.
 const QUEUED: u32 = 1 << (OWN_BITS + 4);
@@ -57,7 +59,8 @@ const DEFERRED: u32 = 1 << (OWN_BITS + 6);
 /// A listener that the kernel does not report, because accepting pauses.
 const UNTOLD: u32 = 1 << (OWN_BITS + 7);
 
-/// `data` of the wake descriptor; no socket has it, because generations start at 1 and slots are far fewer.
+/// `data` of the wake descriptor; no socket has it, because generations start at 1 and slots are
+/// far fewer.
 const WAKE_DATA: u64 = u64::MAX;
 
 fn data_of(socket: Socket) -> u64 {
@@ -194,7 +197,8 @@ impl Epoll {
         }
     }
 
-    /// Does the work that is possible without asking the kernel what is ready. True when a relay had something to do.
+    /// Does the work that is possible without asking the kernel what is ready. True when a relay
+    /// had something to do.
     fn perform(&mut self, into: &mut Vec<Completion>) -> bool {
         self.feed(Class::Small);
         self.feed(Class::Large);
@@ -218,7 +222,8 @@ impl Epoll {
         relayed
     }
 
-    /// Asks the kernel what is ready, unless there is enough to report. True when another thread woke this driver.
+    /// Asks the kernel what is ready, unless there is enough to report. True when another thread
+    /// woke this driver.
     fn poll_or_not(
         &mut self,
         wait_us: Option<u64>,
@@ -226,8 +231,9 @@ impl Epoll {
         into: &mut Vec<Completion>,
     ) -> io::Result<bool> {
         let have = into.len() > before;
-        // The events of the work just done are enough for one turn: a wait that finds nothing costs as much as one
-        // that does. But only every second time, so that no socket waits for others that always have something.
+        // The events of the work just done are enough for one turn: a wait that finds nothing costs
+        // as much as one that does. But only every second time, so that no socket waits for others
+        // that always have something.
         if have && !self.skipped_wait {
             self.skipped_wait = true;
             self.now_us = clock_us();
@@ -481,8 +487,8 @@ impl Driver for Epoll {
         if slot.has(DEFERRED) {
             self.later.leave(slot.fd);
         }
-        // Closing the only descriptor of a file also ends its registration. A listener may have others, in other
-        // processes.
+        // Closing the only descriptor of a file also ends its registration. A listener may have
+        // others, in other processes.
         if slot.has(table::LISTENER) {
             if !slot.has(UNTOLD) {
                 self.poller.remove(slot.fd);

@@ -1,4 +1,5 @@
-//! The epoll descriptor and the system calls on sockets, with errors as values. Called by [`super::Epoll`].
+//! The epoll descriptor and the system calls on sockets, with errors as values. Called by
+//! [`super::Epoll`].
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -101,7 +101,8 @@ impl Epoll {
         into.push(Completion { token: slot.token, socket, event: Event::Connected(result) });
     }
 
-    /// Takes buffers back from other threads, and lets sockets that waited for them receive before all others.
+    /// Takes buffers back from other threads, and lets sockets that waited for them receive before
+    /// all others.
     pub(super) fn feed(&mut self, class: Class) {
         let pool = &mut self.pools[class as usize];
         if self.scarce.is_empty(class) {

@@ -55,7 +55,8 @@ impl Pipe {
         self.bytes as usize
     }
 
-    /// Moves up to `most` bytes from a non-blocking socket into the empty pipe; 0 is the end of the socket.
+    /// Moves up to `most` bytes from a non-blocking socket into the empty pipe; 0 is the end of the
+    /// socket.
     pub(super) fn fill(&mut self, from: RawFd, most: u32) -> io::Result<usize> {
         debug_assert!(self.bytes == 0, "a full pipe and an empty socket would look the same");
         let taken = splice(from, self.write.as_raw_fd(), most)?;
@@ -89,8 +90,9 @@ impl Pipe {
     }
 }
 
-/// Moves bytes between a pipe and a socket. The flag makes the pipe's side not wait; the socket's side doesn't because it is
-/// non-blocking (splice(2)). A socket whose peer is gone raises SIGPIPE, which Rust's runtime ignores.
+/// Moves bytes between a pipe and a socket. The flag makes the pipe's side not wait; the socket's
+/// side doesn't because it is non-blocking (splice(2)). A socket whose peer is gone raises SIGPIPE,
+/// which Rust's runtime ignores.
 fn splice(from: RawFd, to: RawFd, most: u32) -> io::Result<usize> {
     let none = std::ptr::null_mut();
     // SAFETY: without offsets no pointers are involved.
@@ -125,7 +127,8 @@ impl Pipes {
         Pipes { free: Vec::new(), open: 0, most, capacity, refusals: 0 }
     }
 
-    /// An empty pipe. None when there are too many, or descriptors or the user's share of pipe memory run out.
+    /// An empty pipe. None when there are too many, or descriptors or the user's share of pipe
+    /// memory run out.
     pub(super) fn take(&mut self) -> Option<Pipe> {
         if let Some(pipe) = self.free.pop() {
             return Some(pipe);

@@ -45,7 +45,8 @@ impl Refusal {
         let instruction =
             |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
         let (hit, miss) = if self.when_equal { (0, 1) } else { (1, 0) };
-        // The number is the first field of the data, arguments of 8 bytes begin at 16; the lower half comes first.
+        // The number is the first field of the data, arguments of 8 bytes begin at 16; the lower
+        // half comes first.
         let mut filter = [
             instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
             instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, self.call as u32),

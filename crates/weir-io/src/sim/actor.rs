@@ -36,7 +36,8 @@ pub trait Actor {
     /// Bytes arrived; never empty.
     fn on_data(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]);
 
-    /// The other side closed its sending direction. Sending is still possible; [`Net::close`] ends the connection.
+    /// The other side closed its sending direction. Sending is still possible; [`Net::close`] ends
+    /// the connection.
     fn on_end(&mut self, net: &mut Net<'_>, conn: Conn) {
         net.close(conn);
     }
@@ -63,7 +64,8 @@ pub trait Actor {
         let _ = (net, name, result);
     }
 
-    /// A timer of [`Net::timer`] is due. Timers can't be cancelled: ignore those that no longer matter.
+    /// A timer of [`Net::timer`] is due. Timers can't be cancelled: ignore those that no longer
+    /// matter.
     fn on_timer(&mut self, net: &mut Net<'_>, id: u64) {
         let _ = (net, id);
     }
@@ -131,7 +133,8 @@ impl Net<'_> {
         self.world.finish_actor(conn.0);
     }
 
-    /// Ends the connection behind everything that was sent. Bytes that arrive later are answered with a reset.
+    /// Ends the connection behind everything that was sent. Bytes that arrive later are answered
+    /// with a reset.
     pub fn close(&mut self, conn: Conn) {
         self.world.close_actor(conn.0);
     }

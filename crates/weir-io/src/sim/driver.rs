@@ -22,8 +22,8 @@ use crate::{
 /// and notes for how long the caller would have waited; the world calls for the next turn when that
 /// matters.
 ///
-/// Misuse that the interface forbids (a second send in flight, a send before the connect ended, turning for ever without
-/// waiting) ends the run with the seed in the message.
+/// Misuse that the interface forbids (a second send in flight, a send before the connect ended,
+/// turning for ever without waiting) ends the run with the seed in the message.
 pub struct SimDriver {
     pub(super) world: Rc<RefCell<World>>,
     pub(super) index: usize,

@@ -47,7 +47,8 @@ pub(super) struct End {
     pub(super) inbox: BytesMut,
     pub(super) fin: bool,
     pub(super) reset: bool,
-    /// The pending error of the socket: reported once, to whichever call comes first, as Linux does.
+    /// The pending error of the socket: reported once, to whichever call comes first, as Linux
+    /// does.
     pub(super) error: Option<i32>,
     /// The owner knows that nothing more will come.
     pub(super) told: bool,

@@ -2,7 +2,8 @@
 
 use super::rng::Rng;
 
-/// Dials of the simulated network. Probabilities are thousandths of the occasions named; 0 is never.
+/// Dials of the simulated network. Probabilities are thousandths of the occasions named; 0 is
+/// never.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// One way through the network, microseconds.
@@ -36,9 +37,11 @@ pub struct Faults {
     pub connect_lost: u32,
     /// No descriptor is left for a driver's connect, for each connect.
     pub connect_failed: u32,
-    /// Accepting fails for lack of descriptors and is tried again 10 to 100 ms later, for each accept.
+    /// Accepting fails for lack of descriptors and is tried again 10 to 100 ms later, for each
+    /// accept.
     pub accept_failed: u32,
-    /// Receiving of a driver's socket pauses for up to 5 ms as if no buffer were free, for each receive.
+    /// Receiving of a driver's socket pauses for up to 5 ms as if no buffer were free, for each
+    /// receive.
     pub buffers_out: u32,
     /// A completion is handed out a turn later than it could be, for each completion and turn.
     /// Order within one direction of one socket is kept.
@@ -84,7 +87,8 @@ impl Faults {
         }
     }
 
-    /// Nothing that a correct program could notice in its results: pieces, delays, order. No connection is harmed.
+    /// Nothing that a correct program could notice in its results: pieces, delays, order. No
+    /// connection is harmed.
     pub fn harmless(seed: u64) -> Faults {
         let rng = &mut Rng::new(seed);
         Faults {
@@ -105,8 +109,8 @@ impl Faults {
         }
     }
 
-    /// Everything, each dial drawn from the seed; about half of the dials are off in each draw, so that single faults
-    /// are seen alone as well as together.
+    /// Everything, each dial drawn from the seed; about half of the dials are off in each draw, so
+    /// that single faults are seen alone as well as together.
     pub fn random(seed: u64) -> Faults {
         let rng = &mut Rng::new(seed ^ 0xfa17);
         Faults {

@@ -1,4 +1,5 @@
-//! A deterministic network and clock: the third implementation of [`crate::Driver`], for tests and instruction counts.
+//! A deterministic network and clock: the third implementation of [`crate::Driver`], for tests and
+//! instruction counts.
 //!
 //! A [`SimWorld`] holds virtual time, a queue of events, TCP connections (windows, FIN, RST,
 //! latency) and all of their users: drivers of real workers ([`SimDriver`]) and scripted parties
@@ -57,7 +58,8 @@ pub struct Settings {
     pub small_buffers: u32,
     /// 64 KiB receive buffers of each driver.
     pub large_buffers: u32,
-    /// Sockets of each driver, listeners included; above it connects and accepts fail for lack of descriptors.
+    /// Sockets of each driver, listeners included; above it connects and accepts fail for lack of
+    /// descriptors.
     pub sockets_max: u32,
     /// Drivers look for arrived bytes only during a turn, like epoll; otherwise at once, like
     /// io_uring.
@@ -106,7 +108,8 @@ pub enum Step {
     Idle,
 }
 
-/// The simulated network. Cheap to clone; all clones are the same world. Not for use from several threads.
+/// The simulated network. Cheap to clone; all clones are the same world. Not for use from several
+/// threads.
 #[derive(Clone)]
 pub struct SimWorld {
     world: Rc<RefCell<World>>,
@@ -163,8 +166,8 @@ impl SimWorld {
         self.world.borrow_mut().step(until_us)
     }
 
-    /// Steps until `done` says so (asked after each step), `until_us` is reached, or nothing can happen any more.
-    /// `turn` takes the turn of the driver's owner. True when `done` said so.
+    /// Steps until `done` says so (asked after each step), `until_us` is reached, or nothing can
+    /// happen any more. `turn` takes the turn of the driver's owner. True when `done` said so.
     ///
     /// # Panics
     /// After `steps_max` steps: the system doesn't settle.

@@ -1,7 +1,7 @@
 //! Seeded pseudo-random numbers: everything that the simulation leaves to chance comes from here.
 //!
-//! SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, passes BigCrush, and any two seeds give unrelated streams.
-//! Not for secrets.
+//! SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, passes BigCrush, and any two seeds give
+//! unrelated streams. Not for secrets.
 
 /// A stream of pseudo-random numbers that depends on its seed alone.
 #[derive(Clone, Debug)]
@@ -38,7 +38,8 @@ impl Rng {
         self.below(limit as u64) as usize
     }
 
-    /// True with this probability, in thousandths. 0 draws nothing, so that a dial at 0 disturbs no other draw.
+    /// True with this probability, in thousandths. 0 draws nothing, so that a dial at 0 disturbs no
+    /// other draw.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.below(1000) < u64::from(per_mille)
     }

@@ -1,5 +1,6 @@
-//! The simulated network keeps its promises: each test looks at one promise from both sides of a connection, a
-//! driver's and an actor's; the last ones run a whole echo program over random networks.
+//! The simulated network keeps its promises: each test looks at one promise from both sides of a
+//! connection, a driver's and an actor's; the last ones run a whole echo program over random
+//! networks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -623,7 +624,8 @@ impl Actor for EchoClient {
     }
 }
 
-/// Runs two echo programs with a handful of clients; returns the trace and whether each client got everything.
+/// Runs two echo programs with a handful of clients; returns the trace and whether each client got
+/// everything.
 fn run_echo(seed: u64, faults: Faults) -> (u64, Vec<bool>) {
     let world = SimWorld::new(seed, Settings::random(seed, faults));
     let mut workers = [Echo::new(&world), Echo::new(&world)];
@@ -633,7 +635,8 @@ fn run_echo(seed: u64, faults: Faults) -> (u64, Vec<bool>) {
     }
     world.run(600 * SECOND, 5_000_000, |index| workers[index].turn(), || false);
     for worker in &mut workers {
-        // A client whose connection vanished in silence leaves a stream behind; everything else is gone.
+        // A client whose connection vanished in silence leaves a stream behind; everything else is
+        // gone.
         for token in worker.streams.keys().copied().collect::<Vec<_>>() {
             worker.end(token);
         }

@@ -28,7 +28,8 @@ impl Trace {
     }
 
     pub(super) fn number(&mut self, value: u64) {
-        // The turn brings the upper bits, which multiplication only moves up, down to the next words.
+        // The turn brings the upper bits, which multiplication only moves up, down to the next
+        // words.
         self.hash = (self.hash ^ value).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
     }
 

@@ -1,7 +1,8 @@
 //! The network of the simulation: time, the event queue, connections between ends, actors.
 //!
-//! Called by [`super::SimWorld`] and the drivers; sockets of drivers are in `kernel.rs`. Bound: see `end.rs` for bytes on
-//! the way; the event queue holds a few entries for each piece on the way and each timer.
+//! Called by [`super::SimWorld`] and the drivers; sockets of drivers are in `kernel.rs`. Bound: see
+//! `end.rs` for bytes on the way; the event queue holds a few entries for each piece on the way and
+//! each timer.
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io;

@@ -1,7 +1,8 @@
 //! A ring of provided buffers: which of a pool's buffers the kernel may receive into.
 //!
-//! Called by [`super::Uring`] for each class. The kernel takes from the head, first in, first out, so only `armed` buffers
-//! are in the ring and the rest wait on the pool's last-in-first-out list: few pages get hot.
+//! Called by [`super::Uring`] for each class. The kernel takes from the head, first in, first out,
+//! so only `armed` buffers are in the ring and the rest wait on the pool's last-in-first-out list:
+//! few pages get hot.
 
 use std::io;
 use std::sync::Arc;
@@ -43,8 +44,8 @@ impl Group {
     ) -> io::Result<Group> {
         let armed = armed.clamp(1, 1 << 15).next_power_of_two();
         let entries = Mapping::new(usize::from(armed) * size_of::<BufRingEntry>())?;
-        // SAFETY: the mapping is page-aligned, zeroed, large enough for `armed` entries, and is unmapped only after the
-        // ring is gone or the group was unregistered (`release`).
+        // SAFETY: the mapping is page-aligned, zeroed, large enough for `armed` entries, and is
+        // unmapped only after the ring is gone or the group was unregistered (`release`).
         unsafe {
             ring.submitter().register_buf_ring_with_flags(entries.base() as u64, armed, id, 0)
         }?;
@@ -62,7 +63,8 @@ impl Group {
         let base = self.entries.base().cast::<BufRingEntry>();
         while self.in_ring < self.armed {
             let Some(id) = self.pool.take() else { break };
-            // SAFETY: masked, the position is inside the ring; the kernel reads an entry only once the tail has passed it.
+            // SAFETY: masked, the position is inside the ring; the kernel reads an entry only once
+            // the tail has passed it.
             let entry = unsafe { &mut *base.add(usize::from(self.tail & (self.armed - 1))) };
             entry.set_addr(self.pool.address(id) as u64);
             entry.set_len(self.pool.size());

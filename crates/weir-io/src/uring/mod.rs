@@ -1,10 +1,12 @@
 //! The io_uring driver: multishot accept and receive into provided buffers, one system call a turn.
 //!
-//! Made and used by one worker thread. Commands queue operations, [`Driver::turn`] submits and reaps. `ring` is the
-//! shared memory, `group` the provided buffers; `operations` queues, `reap` handles completions. Bounds: one receive, one
-//! send or one connect in flight for each socket; completions a turn; buffers of the pools.
+//! Made and used by one worker thread. Commands queue operations, [`Driver::turn`] submits and
+//! reaps. `ring` is the shared memory, `group` the provided buffers; `operations` queues, `reap`
+//! handles completions. Bounds: one receive, one send or one connect in flight for each socket;
+//! completions a turn; buffers of the pools.
 //!
-//! A slot is reused only after the last completion of its occupant, and each operation carries the generation.
+//! A slot is reused only after the last completion of its occupant, and each operation carries the
+//! generation.
 
 mod group;
 mod operations;
@@ -70,10 +72,12 @@ const DEFERRED: u32 = 1 << (OWN_BITS + 9);
 const POLLED: u32 = 1 << (OWN_BITS + 10);
 /// How it is received changes before the next system call.
 const CHANGED: u32 = 1 << (OWN_BITS + 11);
-/// Its last receive left room in its buffer, so that nothing more was there, and it was wanted ever since.
+/// Its last receive left room in its buffer, so that nothing more was there, and it was wanted ever
+/// since.
 const DRAINED: u32 = 1 << (OWN_BITS + 12);
-/// Of every second receive: distinguishes its cancellation from that of the receive before. More never exist: the
-/// kernel posts the outcome of a cancellation before that of a receive queued behind it.
+/// Of every second receive: distinguishes its cancellation from that of the receive before. More
+/// never exist: the kernel posts the outcome of a cancellation before that of a receive queued
+/// behind it.
 const ODD: u32 = 1 << (OWN_BITS + 13);
 
 /// Time that [`Drop`] waits for the kernel to release memory before it leaks it instead.
@@ -106,7 +110,8 @@ pub struct Uring {
     pub(crate) relays: Relays,
     over: Vec<Over>,
     releases: Releases,
-    /// Cancellations queued since the last system call: each brings a completion at once that no caller waits for.
+    /// Cancellations queued since the last system call: each brings a completion at once that no
+    /// caller waits for.
     cancelled: u32,
     entries: Vec<Entry>,
     /// The last reaping left completions for the next one, or may have.
@@ -124,7 +129,8 @@ impl Uring {
     /// Sets everything up for the calling thread, which must be the one that uses the driver.
     ///
     /// # Errors
-    /// The operating system's; EPERM, ENOSYS and EINVAL mean that this kernel or container has no usable io_uring.
+    /// The operating system's; EPERM, ENOSYS and EINVAL mean that this kernel or container has no
+    /// usable io_uring.
     pub fn new(options: Options) -> io::Result<Uring> {
         let ring = Ring::new(&options)?;
         let wake = Arc::new(WakeState::new()?);
@@ -205,7 +211,8 @@ impl Uring {
         self.finish_releases(into);
     }
 
-    /// Asks the kernel once, and again as long as it has whole batches. True when another thread woke this driver.
+    /// Asks the kernel once, and again as long as it has whole batches. True when another thread
+    /// woke this driver.
     fn wait_and_reap(
         &mut self,
         wait: Wait,
@@ -216,8 +223,9 @@ impl Uring {
         let woken = self.wake.rise();
         self.now_us = clock_us();
         let mut reaped = self.reap(into);
-        // The kernel runs about 20 pieces of deferred work a call. Its flag alone does not prove that it has more: it is
-        // set after the work was queued, so it remains set without cause when the work was done in between.
+        // The kernel runs about 20 pieces of deferred work a call. Its flag alone does not prove
+        // that it has more: it is set after the work was queued, so it remains set without cause
+        // when the work was done in between.
         while reaped >= WHOLE_BATCH
             && self.ring.has_pending_work()
             && into.len() - before < self.options.completions_per_turn
@@ -483,7 +491,8 @@ impl Driver for Uring {
         if polling {
             self.cancel_ignored(Kind::Relay, socket);
         }
-        // In order behind the cancellations; operations still in flight hold their own references to the file.
+        // In order behind the cancellations; operations still in flight hold their own references
+        // to the file.
         let close = opcode::Close::new(types::Fd(fd)).build().flags(squeue::Flags::SKIP_SUCCESS);
         self.push(close.user_data(user_data(Kind::Ignored, socket)));
         self.pending.retain(|completion| completion.socket != socket);
@@ -557,8 +566,8 @@ impl Driver for Uring {
         let begun_us = self.now_us;
         let until_us = wait_us.map(|us| begun_us.saturating_add(us));
         let (mut woken, mut relayed) = (false, false);
-        // Completions without an owner (cancellations, buffers that came back) do not end the wait, nor do the bytes
-        // that relays move, for a while.
+        // Completions without an owner (cancellations, buffers that came back) do not end the wait,
+        // nor do the bytes that relays move, for a while.
         loop {
             let left_us = until_us.map(|until_us| until_us.saturating_sub(self.now_us));
             self.prepare(into);
@@ -613,7 +622,8 @@ impl Drop for Uring {
             }
             self.reap(&mut rest);
         }
-        // Operations that the kernel did not finish in time are closed with the ring; their memory must not be reused.
+        // Operations that the kernel did not finish in time are closed with the ring; their memory
+        // must not be reused.
         if self.table.live() > 0 {
             std::mem::forget(std::mem::take(&mut self.sends));
             self.groups.iter().for_each(|group| group.pool.leak());

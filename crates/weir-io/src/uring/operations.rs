@@ -1,6 +1,8 @@
-//! The operations that the driver queues, and how they are named. Called by the commands of [`super::Uring`] and by `reap`.
+//! The operations that the driver queues, and how they are named. Called by the commands of
+//! [`super::Uring`] and by `reap`.
 //!
-//! Bound: one receive, one send, one connect, accept or poll in flight for each socket, and one cancellation of each.
+//! Bound: one receive, one send, one connect, accept or poll in flight for each socket, and one
+//! cancellation of each.
 
 use io_uring::{opcode, squeue, types};
 
@@ -64,7 +66,8 @@ impl Uring {
 
     pub(super) fn watch_wake(&mut self) {
         let nobody = Socket { index: 0, generation: 0 };
-        // Multishot is edge-triggered here: each write posts one completion, and the counter needs no reading.
+        // Multishot is edge-triggered here: each write posts one completion, and the counter needs
+        // no reading.
         let poll = opcode::PollAdd::new(types::Fd(self.wake.fd()), libc::POLLIN as u32).multi(true);
         self.push(poll.build().user_data(user_data(Kind::Wake, nobody)));
     }
@@ -77,7 +80,8 @@ impl Uring {
         let fd = types::Fd(slot.fd);
         let entry = if slot.has(SHARED) || is_wary {
             slot.set(POLLED);
-            // A pending accept takes the connection at once, also for a driver that doesn't turn; a poll takes nothing.
+            // A pending accept takes the connection at once, also for a driver that doesn't turn; a
+            // poll takes nothing.
             opcode::PollAdd::new(fd, libc::POLLIN as u32).build()
         } else {
             opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build()
@@ -177,7 +181,8 @@ impl Uring {
     fn arm_receive(&mut self, socket: Socket, how: Receive) {
         let (Receive::Once(class) | Receive::Many(class)) = how else { return };
         let group = &mut self.groups[class as usize];
-        // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits (liburing #1275).
+        // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits
+        // (liburing #1275).
         group.refill();
         let is_empty = group.armed() == 0;
         // Sockets may be waiting with completions that were not handled yet.

@@ -77,7 +77,8 @@ impl Ring {
     /// Sets the ring up for the calling thread, the only one that may use it.
     ///
     /// # Errors
-    /// The operating system's: EPERM or ENOSYS where io_uring is forbidden, EINVAL where a flag is unknown (before 6.1).
+    /// The operating system's: EPERM or ENOSYS where io_uring is forbidden, EINVAL where a flag is
+    /// unknown (before 6.1).
     pub(crate) fn new(options: &Options) -> io::Result<Ring> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -129,7 +130,8 @@ impl Ring {
         }
     }
 
-    /// Everything queued has been taken by the kernel: memory that operations only point at until submission is free.
+    /// Everything queued has been taken by the kernel: memory that operations only point at until
+    /// submission is free.
     pub(crate) fn is_drained(&mut self) -> bool {
         self.backlog.is_empty() && self.ring.submission().is_empty()
     }
@@ -159,7 +161,8 @@ impl Ring {
             return Ok(());
         }
         let want = if wait == Wait::No { 0 } else { 1 + skip };
-        // Should the kernel post fewer than expected, the wait is short, and the caller waits again.
+        // Should the kernel post fewer than expected, the wait is short, and the caller waits
+        // again.
         let wait = if want > 1 { wait.at_most(SKIP_WAIT_US) } else { wait };
         let result = self.call(want, EnterFlags::GETEVENTS, wait);
         self.refill_queue();
@@ -191,7 +194,8 @@ impl Ring {
             min_wait_us: 0,
             timeout: (&raw const timeout) as u64,
         };
-        // SAFETY: `argument` and `timeout` outlive the call, have the kernel's layout, and EXT_ARG announces them.
+        // SAFETY: `argument` and `timeout` outlive the call, have the kernel's layout, and EXT_ARG
+        // announces them.
         unsafe {
             submitter.enter(queued, want, (flags | EnterFlags::EXT_ARG).bits(), Some(&argument))
         }
@@ -199,7 +203,8 @@ impl Ring {
 
     fn refill_queue(&mut self) {
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: `push` took it under its conditions, which hold while it waits (`is_drained` is false).
+            // SAFETY: `push` took it under its conditions, which hold while it waits (`is_drained`
+            // is false).
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 return;
             }

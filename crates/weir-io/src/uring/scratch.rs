@@ -1,7 +1,8 @@
-//! Memory that operations point at only until they are submitted: message headers, slice lists, addresses.
+//! Memory that operations point at only until they are submitted: message headers, slice lists,
+//! addresses.
 //!
-//! The kernel copies these when it takes the operation (feature SUBMIT_STABLE), so they are reused each turn. Bound: as
-//! many as operations are queued before one system call.
+//! The kernel copies these when it takes the operation (feature SUBMIT_STABLE), so they are reused
+//! each turn. Bound: as many as operations are queued before one system call.
 
 use std::net::SocketAddr;
 
@@ -26,11 +27,13 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// A message header that describes the next slices of `outgoing`; valid until [`Scratch::clear`].
+    /// A message header that describes the next slices of `outgoing`; valid until
+    /// [`Scratch::clear`].
     pub(crate) fn message(&mut self, outgoing: &Outgoing) -> *const libc::msghdr {
         if self.used == self.messages.len() {
             let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-            // SAFETY: msghdr is plain data for which all zeroes (null pointers, no lengths) is a value.
+            // SAFETY: msghdr is plain data for which all zeroes (null pointers, no lengths) is a
+            // value.
             let header = unsafe { std::mem::zeroed() };
             self.messages.push(Box::new(Message { header, slices: [empty; SLICES_MAX] }));
         }

@@ -1,13 +1,14 @@
-//! The benchmark harness: experiments in which weir is compared with no proxy, nginx, HAProxy and others, in alternating
-//! rounds of one run.
+//! The benchmark harness: experiments in which weir is compared with no proxy, nginx, HAProxy and
+//! others, in alternating rounds of one run.
 //!
 //! Called by `weir bench` (and so by `make bench`). `experiment` defines the questions, `run` does
 //! the work, `record` is what a run leaves, `report` shows that. They are tied together here, where
 //! the files of an experiment are written. `run` and `report` know `experiment` and `record` but
 //! not each other, and no other module knows this file (a test checks that).
 //!
-//! Method: only ratios inside one run count, and medians of them; where the generator was the limit, the row says so. Bounds: each
-//! run is limited in time and each process ends with the harness.
+//! Method: only ratios inside one run count, and medians of them; where the generator was the
+//! limit, the row says so. Bounds: each run is limited in time and each process ends with the
+//! harness.
 
 mod experiment;
 mod record;
@@ -81,8 +82,9 @@ pub struct Outcome {
 /// is complete.
 ///
 /// # Errors
-/// A name that doesn't exist ([`io::ErrorKind::InvalidInput`]), a program that doesn't start, a file that can't be written,
-/// a signal before one round was complete ([`io::ErrorKind::Interrupted`]). Every process is ended in any case.
+/// A name that doesn't exist ([`io::ErrorKind::InvalidInput`]), a program that doesn't start, a
+/// file that can't be written, a signal before one round was complete
+/// ([`io::ErrorKind::Interrupted`]). Every process is ended in any case.
 pub fn run(options: &BenchOptions) -> io::Result<Outcome> {
     let experiment = experiment(&options.experiment)?;
     let cells = selected_cells(experiment, options)?;

@@ -117,7 +117,8 @@ pub struct Class {
     pub mix: Mix,
     /// Its requests are sent by HTTP/2.
     pub http2: bool,
-    /// Requests that may be unanswered on a connection at a time: the depth of a pipeline, with HTTP/2 streams.
+    /// Requests that may be unanswered on a connection at a time: the depth of a pipeline, with
+    /// HTTP/2 streams.
     pub depth: u32,
     /// Requests after which a connection is closed; None: never.
     pub close_every: Option<u32>,
@@ -236,8 +237,8 @@ fn count(text: &str, most: u32) -> Result<u32, String> {
 }
 
 impl Class {
-    /// Reads `NAME: key=value, ...` over the options of the run in `base`; `spelling` is how its requests are spelled unless
-    /// it says otherwise.
+    /// Reads `NAME: key=value, ...` over the options of the run in `base`; `spelling` is how its
+    /// requests are spelled unless it says otherwise.
     ///
     /// # Errors
     /// The class and the key that are wrong, and what is expected.

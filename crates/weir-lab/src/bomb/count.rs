@@ -1,7 +1,8 @@
 //! The outcome of every connection and of every request. Nothing is lumped together as "errors".
 //!
-//! Called by the threads of the generator, which count, and by everything that reports. Each kind has one row here: its word
-//! in JSON and thresholds, what people read, and whether it means that the client was blocked.
+//! Called by the threads of the generator, which count, and by everything that reports. Each kind
+//! has one row here: its word in JSON and thresholds, what people read, and whether it means that
+//! the client was blocked.
 
 use std::collections::BTreeMap;
 

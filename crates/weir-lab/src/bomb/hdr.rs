@@ -1,7 +1,8 @@
-//! The latencies of a run in the log format of HdrHistogram (version 1.3), which other tools read and draw.
+//! The latencies of a run in the log format of HdrHistogram (version 1.3), which other tools read
+//! and draw.
 //!
-//! Called by the verb. One line for each second of each class, with the class as its tag: from due to answered where there is a
-//! rate, else from sent; microseconds.
+//! Called by the verb. One line for each second of each class, with the class as its tag: from due
+//! to answered where there is a rate, else from sent; microseconds.
 
 use std::io;
 use std::time::{Duration, SystemTime};

@@ -52,7 +52,8 @@ fn connections(plan: &Plan) -> u64 {
 
 /// Returns the number of processes over which the run must be spread because of their descriptors.
 pub fn processes(plan: &Plan, descriptors: u64) -> u64 {
-    // Connections are dealt out thread by thread, class by class: each may have one more than the others.
+    // Connections are dealt out thread by thread, class by class: each may have one more than the
+    // others.
     let uneven = (plan.threads * plan.classes.len()) as u64;
     (connections(plan) + uneven).div_ceil(descriptors.saturating_sub(DESCRIPTORS_OTHER).max(1))
 }

@@ -6,7 +6,8 @@
 //! `count` and `slice` hold the results. `record` is everything that a run leaves, `summary` the
 //! figures derived from it, `limits` the checks before a run, `threshold` the criteria to judge it.
 //!
-//! Bounds: the connections of its classes, one thread a core by default, and an end at the run's time and two seconds.
+//! Bounds: the connections of its classes, one thread a core by default, and an end at the run's
+//! time and two seconds.
 
 mod class;
 mod count;
@@ -75,7 +76,8 @@ pub struct Plan {
     pub own: Range<usize>,
     /// Which driver to run on.
     pub io: IoChoice,
-    /// How long requests become due or are begun, after the warm-up, microseconds. None: until `requests` are done.
+    /// How long requests become due or are begun, after the warm-up, microseconds. None: until
+    /// `requests` are done.
     pub duration_us: Option<u64>,
     /// Requests of each class. None: as many as there is time for.
     pub requests: Option<u64>,

@@ -1,4 +1,5 @@
-//! A run spread over several processes, because one may not have as many descriptors as there are connections.
+//! A run spread over several processes, because one may not have as many descriptors as there are
+//! connections.
 //!
 //! Called by the verb, which starts itself again for each part. A part has some of the threads, and
 //! writes a line whenever one of them has something to report; together the lines are the record of

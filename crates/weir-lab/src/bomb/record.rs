@@ -1,6 +1,8 @@
-//! Everything that a run leaves: a line of JSON for the run, for each second of each class, and for each thread.
+//! Everything that a run leaves: a line of JSON for the run, for each second of each class, and for
+//! each thread.
 //!
-//! Filled by `super::run`; [`super::Summary`] is made of nothing else, so each of its numbers can be made again from the file.
+//! Filled by `super::run`; [`super::Summary`] is made of nothing else, so each of its numbers can
+//! be made again from the file.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +111,8 @@ pub struct ClassLine {
     pub end: Option<String>,
 }
 
-/// A second of a class. Histograms are pairs of a value and a count: the value is the highest of its bucket, microseconds.
+/// A second of a class. Histograms are pairs of a value and a count: the value is the highest of
+/// its bucket, microseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SecondLine {
     /// From 0, after the warm-up.

@@ -111,7 +111,8 @@ impl Stage {
             return None;
         }
         let slope = self.slope();
-        // The root of `from * t + slope * t^2 / 2 = count`, in the form that is exact when the slope is small.
+        // The root of `from * t + slope * t^2 / 2 = count`, in the form that is exact when the
+        // slope is small.
         let root = (self.from * self.from + 2.0 * slope * count).max(0.0).sqrt();
         Some(if count == 0.0 { 0.0 } else { 2.0 * count / (self.from + root) })
     }

@@ -1,4 +1,5 @@
-//! What a thread saw of a class within a second, and its form in the raw file. Filled by `thread.rs`, added up by `record.rs`.
+//! What a thread saw of a class within a second, and its form in the raw file. Filled by
+//! `thread.rs`, added up by `record.rs`.
 
 use hdrhistogram::Histogram;
 
@@ -21,7 +22,8 @@ pub struct Slice {
     /// The outcomes of connections and requests.
     pub counts: Counts,
     times: Option<Box<Times>>,
-    /// When a client of the class was first blocked, from the beginning of the results, microseconds.
+    /// When a client of the class was first blocked, from the beginning of the results,
+    /// microseconds.
     pub first_block_us: Option<u64>,
     /// When a client last got no response or one of 500 and more, from the beginning of the
     /// results, microseconds.

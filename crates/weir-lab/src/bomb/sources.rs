@@ -1,6 +1,8 @@
-//! Local addresses of a class of clients: one, a network, or a range. Called by `class.rs`, and for each connection.
+//! Local addresses of a class of clients: one, a network, or a range. Called by `class.rs`, and for
+//! each connection.
 //!
-//! Bound: 2^24 addresses. On loopback any address of 127.0.0.0/8 can be used without being configured.
+//! Bound: 2^24 addresses. On loopback any address of 127.0.0.0/8 can be used without being
+//! configured.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;
@@ -16,8 +18,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads `ADDRESS`, `ADDRESS/PREFIX` (all addresses of the network but, in IPv4, its first and last) or
-    /// `ADDRESS-ADDRESS`.
+    /// Reads `ADDRESS`, `ADDRESS/PREFIX` (all addresses of the network but, in IPv4, its first and
+    /// last) or `ADDRESS-ADDRESS`.
     ///
     /// # Errors
     /// The text says what is expected.

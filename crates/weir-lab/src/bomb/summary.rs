@@ -18,7 +18,8 @@ use crate::units::show_ns;
 
 /// A thread that was busy for a larger share of the time was the limit.
 const BUSY_MAX: f64 = 0.95;
-/// The generator looked later than this after a request was due, for one in a hundred: it was the limit.
+/// The generator looked later than this after a request was due, for one in a hundred: it was the
+/// limit.
 const LAG_P99_US: u64 = 5_000;
 /// Fewer requests offered than this share of those due.
 const OFFERED_MIN: f64 = 0.99;

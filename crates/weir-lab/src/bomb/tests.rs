@@ -1,7 +1,7 @@
-//! Proves: every connection and request is counted once, with its outcome; a stall of the server shows in the
-//! corrected latency and not in the raw one; every figure of the summary can be made again from the raw file. How:
-//! the embedded origin misbehaves as configured and counts the results, both drivers are used, and independent code
-//! reads the file.
+//! Proves: every connection and request is counted once, with its outcome; a stall of the server
+//! shows in the corrected latency and not in the raw one; every figure of the summary can be made
+//! again from the raw file. How: the embedded origin misbehaves as configured and counts the
+//! results, both drivers are used, and independent code reads the file.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -218,7 +218,8 @@ fn a_reset_at_once_is_one_whenever_it_is_seen() {
         class.connections = connections;
         let over = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&over);
-        // Until the end: the generator may connect for a request that another connection makes then.
+        // Until the end: the generator may connect for a request that another connection makes
+        // then.
         let server = std::thread::spawn(move || {
             for stream in listener.incoming().take_while(|_| !is_over.load(Ordering::SeqCst)) {
                 let stream = stream.unwrap();
@@ -247,7 +248,8 @@ fn a_reset_at_once_is_one_whenever_it_is_seen() {
 #[test]
 fn silence_is_counted_as_dropped() {
     for io in DRIVERS {
-        // A queue of one that is never emptied: the kernel completes a handshake or two and drops later packets.
+        // A queue of one that is never emptied: the kernel completes a handshake or two and drops
+        // later packets.
         let listener = bind_listener((Ipv4Addr::LOCALHOST, 0).into(), 1).unwrap();
         let mut class = class_to(listener.local_addr().unwrap(), "/");
         class.connections = 10;
@@ -263,7 +265,8 @@ fn silence_is_counted_as_dropped() {
 
 #[test]
 fn a_stall_shows_in_the_corrected_latency_only() {
-    // One response of 500 takes 300 ms: with one connection the 150 requests that become due meanwhile wait for it.
+    // One response of 500 takes 300 ms: with one connection the 150 requests that become due
+    // meanwhile wait for it.
     for io in DRIVERS {
         let server = origin_that(&["stall=300ms:every=500"]);
         let mut class = class_to(server.local_addr(), "/");
@@ -305,13 +308,14 @@ fn classes_have_their_own_addresses_rates_and_results() {
     let holders = summary.class("holders").unwrap().counted();
     assert_eq!((holders.outcomes(Outcome::Unfinished), holders.bytes_out), (3, 0));
     assert_eq!(summary.class("b").unwrap().counted().outcomes(Outcome::Unfinished), 1);
-    // Clients that only hold connections want no response, and do not make up for those that send requests and get
-    // none.
+    // Clients that only hold connections want no response, and do not make up for those that send
+    // requests and get none.
     let failed = ["holders", "b"].map(|name| summary.class(name).unwrap().failed_entirely());
     assert_eq!((failed, summary.total.failed_entirely()), ([false, true], true), "{summary}");
 }
 
-/// A client that only holds connections makes them when they are due, and another one when it has lost one.
+/// A client that only holds connections makes them when they are due, and another one when it has
+/// lost one.
 #[test]
 fn connections_that_are_held_begin_by_the_clock() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -413,7 +417,8 @@ fn connections_end_as_they_are_told_to_and_without_a_word_before() {
         let parse = |text: &str| Class::parse(text, &base, &Spelling::default()).unwrap();
         let asks = parse(&format!("asks: connections=1, close-every=1, end={end}"));
         let floods = parse(&format!("floods: connections=1, behave=connect-flood, end={end}"));
-        // What a server sees of the connection after its response, or before a request; and the request.
+        // What a server sees of the connection after its response, or before a request; and the
+        // request.
         let serve = move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = vec![0; 1000];

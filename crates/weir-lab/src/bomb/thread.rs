@@ -1,7 +1,8 @@
 //! One thread of the generator: joins a driver with its share of each class's connections.
 //!
-//! Called by `mod.rs`. Bounds: one send in flight a connection, `depth` requests unanswered on it, requests that wait for a
-//! connection only as long as a time-out, and an end at the run's time plus [`GRACE_US`].
+//! Called by `mod.rs`. Bounds: one send in flight a connection, `depth` requests unanswered on it,
+//! requests that wait for a connection only as long as a time-out, and an end at the run's time
+//! plus [`GRACE_US`].
 //!
 //! In a closed loop a connection sends its next request when it has its response. With a rate,
 //! requests are due by the clock. A request that finds no free connection waits, and its latency

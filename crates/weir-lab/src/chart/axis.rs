@@ -1,6 +1,7 @@
 //! Axes: which numbers are named on them, where they are, and how they are written.
 //!
-//! Called by `lines.rs` and `bars.rs`. An [`Axis`] knows its ticks, so that labels never depend on what plotters would choose.
+//! Called by `lines.rs` and `bars.rs`. An [`Axis`] knows its ticks, so that labels never depend on
+//! what plotters would choose.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! A chart of bars in groups: a group for each situation, in it a bar for each contender, with name and value beside it.
+//! A chart of bars in groups: a group for each situation, in it a bar for each contender, with name
+//! and value beside it.
 //!
 //! Called by reports. Bars are horizontal, so that names of any length can be read. An unknown
 //! value is a gap, never a bar of 0.
@@ -14,7 +15,8 @@ use super::{
     width_px,
 };
 
-/// Heights of the name of a group, of a bar with its space, of the bar alone, of the axis, and above the first group; pixels.
+/// Heights of the name of a group, of a bar with its space, of the bar alone, of the axis, and
+/// above the first group; pixels.
 const NAME_HEIGHT: i32 = 24;
 const ROW_HEIGHT: i32 = 19;
 const BAR_HEIGHT: i32 = 12;

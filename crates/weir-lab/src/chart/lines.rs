@@ -1,4 +1,5 @@
-//! A chart of lines: several series over an axis that is linear, logarithmic or one of quantiles; up from 0.
+//! A chart of lines: several series over an axis that is linear, logarithmic or one of quantiles;
+//! up from 0.
 //!
 //! Called by reports. An unknown value (a value that is not finite) breaks the line.
 
@@ -11,7 +12,8 @@ use super::{Area, Failed, GRID, INK, LABEL_SIZE, Look, PALE, WIDTH, label, marks
 
 /// Height of the plot with its labels, pixels.
 const HEIGHT: u32 = 290;
-/// Space for the labels at the left, with the name of the axis, and free space beside it and at the right, pixels.
+/// Space for the labels at the left, with the name of the axis, and free space beside it and at the
+/// right, pixels.
 const LEFT: u32 = 66;
 const MARGIN: u32 = 8;
 const RIGHT: u32 = 16;

@@ -24,7 +24,8 @@ const BATCH: usize = 64;
 /// Longest packet of IP.
 const PACKET_BYTES_MAX: usize = 65_535;
 
-/// Carries packets until `until` is closed. `ways[0]` leads from `ends[0]` to `ends[1]`; figures are kept up to date.
+/// Carries packets until `until` is closed. `ways[0]` leads from `ends[0]` to `ends[1]`; figures
+/// are kept up to date.
 ///
 /// # Errors
 /// Which end is gone, and what the operating system says.

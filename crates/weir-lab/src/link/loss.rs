@@ -78,7 +78,8 @@ mod tests {
     fn as_many_are_lost_as_are_asked_for() {
         for seed in 0..5 {
             for wanted in [0.0, 0.001, 0.01, 0.2, 0.5, 1.0] {
-                // Five standard deviations; those of bursts are wider by the root of about twice their length.
+                // Five standard deviations; those of bursts are wider by the root of about twice
+                // their length.
                 let deviation = (wanted * (1.0 - wanted) / PACKETS as f64).sqrt();
                 let single = share(&drawn(wanted, None, seed));
                 assert!((single - wanted).abs() <= 5.0 * deviation, "{wanted}: {single}");

@@ -141,7 +141,8 @@ fn check_free(end: &End, namespace: &Namespace) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// Makes an end in this namespace, or in a new one, which gets a loopback interface and routes over the link.
+/// Makes an end in this namespace, or in a new one, which gets a loopback interface and routes over
+/// the link.
 fn end(end: &End, namespace: Option<Namespace>, mtu: u32) -> Result<(Made, Tun), Obstacle> {
     let is_new = namespace.is_none();
     let namespace = match namespace {

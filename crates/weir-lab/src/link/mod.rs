@@ -1,4 +1,5 @@
-//! `weir lab link`: a link between two network namespaces with delay, rate, jitter, loss and reordering, by two TUN devices and one thread.
+//! `weir lab link`: a link between two network namespaces with delay, rate, jitter, loss and
+//! reordering, by two TUN devices and one thread.
 //!
 //! Called by the binary's verb. `terms` are the parameters, `make` makes the two ends, `way`
 //! decides about packets in one direction, with `loss`; `carry` moves them. Only `make` and `carry`

@@ -1,7 +1,7 @@
 //! The configured misbehaviour of a connection: decides for each request, and spoils responses.
 //!
-//! Called by `connection.rs` only while there is a [`Mischief`](super::mischief::Mischief). The rules are those of
-//! `misbehave.rs`, in its order.
+//! Called by `connection.rs` only while there is a [`Mischief`](super::mischief::Mischief). The
+//! rules are those of `misbehave.rs`, in its order.
 
 use super::connection::{Connection, Scene, Stage};
 use super::misbehave::Kind;

@@ -296,7 +296,8 @@ impl Connection {
 
     /// Returns 0 when the head isn't complete.
     fn read_head(&mut self, scene: &mut Scene<'_>, rest: &[u8]) -> usize {
-        // The scan makes input that comes byte by byte cost linear work; heads that come whole skip it.
+        // The scan makes input that comes byte by byte cost linear work; heads that come whole skip
+        // it.
         let found = self.scan.as_mut().map_or(Ok(Some(0)), |scan| scan.find(rest, scene.limits));
         let parsed = match found {
             Ok(Some(_)) => weir_http::parse_request(rest, scene.limits, scene.fields),

@@ -1,7 +1,7 @@
 //! What a request selects: which page, and what is kept of its body for the response.
 //!
-//! Called by `connection.rs` once a head is complete and then with each piece of the body; pure. Bound:
-//! [`ECHO_BYTES_MAX`] of a body to send back.
+//! Called by `connection.rs` once a head is complete and then with each piece of the body; pure.
+//! Bound: [`ECHO_BYTES_MAX`] of a body to send back.
 
 use weir_http::{FieldName, Fields, Method, RequestHead, Version};
 

@@ -1,7 +1,8 @@
 //! One thread of the origin: joins a [`Driver`] with [`Connection`]s. Where clients use TLS,
 //! [`Sealed`] handles it.
 //!
-//! Called by `mod.rs`. Bound: one send in flight a connection; a connection whose client doesn't read is not read either.
+//! Called by `mod.rs`. Bound: one send in flight a connection; a connection whose client doesn't
+//! read is not read either.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -51,7 +52,8 @@ struct Place {
     named: Socket,
     /// The driver accepts on it.
     is_open: bool,
-    /// Connections that were accepted and are not closed: one, or more where several came before the driver stopped accepting.
+    /// Connections that were accepted and are not closed: one, or more where several came before
+    /// the driver stopped accepting.
     taken: u32,
 }
 
@@ -80,7 +82,8 @@ pub(super) struct Server<D: Driver> {
     driver: Sealed<D>,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
-    /// `(due, slot, generation)` of delayed replies and lingering closes; late entries are recognised and ignored.
+    /// `(due, slot, generation)` of delayed replies and lingering closes; late entries are
+    /// recognised and ignored.
     timers: BinaryHeap<Reverse<(u64, usize, u32)>>,
     fields: Fields,
     limits: Limits,
@@ -95,7 +98,8 @@ pub(super) struct Server<D: Driver> {
     accept: Accept,
     /// The place, where the thread accepts one connection at a time.
     place: Option<Place>,
-    /// The connection that was accepted last, and how long others wait for its first request, where an idle thread accepts.
+    /// The connection that was accepted last, and how long others wait for its first request, where
+    /// an idle thread accepts.
     awaited: Option<(usize, Socket, u64)>,
     /// Events of other connections meanwhile.
     held: Vec<Completion>,
@@ -420,8 +424,8 @@ impl<D: Driver> Server<D> {
         }
     }
 
-    /// Everything is sent: closes at once if the client has closed too or the end shall be rude, else ends our direction
-    /// and lingers.
+    /// Everything is sent: closes at once if the client has closed too or the end shall be rude,
+    /// else ends our direction and lingers.
     fn finish(&mut self, index: usize) {
         let Some(slot) = &mut self.slots[index] else { return };
         let socket = slot.socket;

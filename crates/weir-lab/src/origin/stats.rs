@@ -1,6 +1,8 @@
-//! What the origin counts. Each thread has its own counters and is their only writer; readers add them up.
+//! What the origin counts. Each thread has its own counters and is their only writer; readers add
+//! them up.
 //!
-//! Called by `server.rs` (once a turn), by `/__stats`, by `weir origin` and by [`super::OriginHandle::stats`].
+//! Called by `server.rs` (once a turn), by `/__stats`, by `weir origin` and by
+//! [`super::OriginHandle::stats`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

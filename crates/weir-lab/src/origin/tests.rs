@@ -1,7 +1,8 @@
 //! The origin end to end, over real sockets on both drivers: its responses, their order, and when
 //! it closes.
 //!
-//! Where the kernel or a container forbids io_uring, those runs are skipped with a line that says so.
+//! Where the kernel or a container forbids io_uring, those runs are skipped with a line that says
+//! so.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -283,7 +284,8 @@ fn with_a_shared_listener_an_idle_thread_takes_new_connections() {
             .unwrap();
         // Its thread takes no other connection from then on.
         until(&origin, |stats| stats.receives == 1);
-        // By a hash half of these would wait for the busy thread; one of 2^16 runs finds none of them.
+        // By a hash half of these would wait for the busy thread; one of 2^16 runs finds none of
+        // them.
         for _ in 0..16 {
             assert!(exchange(&origin, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("ok\n"));
             let mut unix = UnixStream::connect(&path).unwrap();

@@ -298,7 +298,8 @@ mod tests {
         );
         assert_eq!(delays("delay=3..3"), vec![3_000; 10_000]);
         let heavy = delays("delay=lognormal:2ms:1.5");
-        // Quantiles of exp(1.5 z) times 2 ms: 0.29, 2 and 13.7 ms at 10, 50 and 90 %, 65.5 ms at 99 %.
+        // Quantiles of exp(1.5 z) times 2 ms: 0.29, 2 and 13.7 ms at 10, 50 and 90 %, 65.5 ms at 99
+        // %.
         for (at, expected_us) in
             [(1_000, 292.0), (5_000, 2_000.0), (9_000, 13_670.0), (9_900, 65_540.0)]
         {

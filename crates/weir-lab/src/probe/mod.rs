@@ -1,4 +1,5 @@
-//! A prober: one request at a time, so that each slow one is seen with the phase that made it slow, where averages hide it.
+//! A prober: one request at a time, so that each slow one is seen with the phase that made it slow,
+//! where averages hide it.
 //!
 //! Called by `weir probe`. It waits for each response and then pauses, so a server that stalls
 //! gives one slow request and not many late ones: for latency at a rate use an open loop. Bound:

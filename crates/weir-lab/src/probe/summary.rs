@@ -1,7 +1,8 @@
 //! The results of a probe: latencies of good responses, failures by kind, never mixed; as text and
 //! as JSON.
 //!
-//! Called by `mod.rs` for each outcome and by `weir probe` at the end. Latencies are exact to three digits.
+//! Called by `mod.rs` for each outcome and by `weir probe` at the end. Latencies are exact to three
+//! digits.
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -298,8 +299,8 @@ pub(super) fn us(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: quantiles and bars are those of the values, and failures are in neither. How: many values of a wide range
-    //! against a sorted list.
+    //! Proves: quantiles and bars are those of the values, and failures are in neither. How: many
+    //! values of a wide range against a sorted list.
 
     use super::*;
     use crate::probe::exchange::Phase;

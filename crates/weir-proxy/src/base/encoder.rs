@@ -20,7 +20,8 @@ use stored::Stored;
 const WINDOW_BITS: u32 = 18;
 /// Logarithm of the smallest window; both libraries support it.
 const WINDOW_BITS_MIN: u32 = 10;
-/// Logarithms of the entries of zstd's tables by level (`chainLog` and `hashLog` of `clevels.h` for messages of unknown length).
+/// Logarithms of the entries of zstd's tables by level (`chainLog` and `hashLog` of `clevels.h` for
+/// messages of unknown length).
 const TABLES: [(u32, u32); 9] =
     [(13, 14), (15, 16), (16, 17), (18, 18), (18, 19), (18, 19), (19, 20), (19, 20), (20, 21)];
 /// Bytes that an encoder of br emits at a time.

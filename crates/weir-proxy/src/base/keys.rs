@@ -4,7 +4,8 @@
 use std::fmt;
 use std::ops::Add;
 
-/// A name of a slot in a [`Slab`](super::slab::Slab), or of a row in a [`Table`](super::table::Table).
+/// A name of a slot in a [`Slab`](super::slab::Slab), or of a row in a
+/// [`Table`](super::table::Table).
 pub(crate) trait Key: Copy {
     /// The slot with this number, from 0; `u32::MAX` is none.
     fn new(number: u32) -> Self;
@@ -54,7 +55,8 @@ keys! {
     ConnKey;
     /// The slot of a flow of plain TCP, from 0.
     FlowKey;
-    /// The index of a server, from 0, among those of all upstreams of the plan, upstream after upstream.
+    /// The index of a server, from 0, among those of all upstreams of the plan, upstream after
+    /// upstream.
     #[derive(Default)]
     ServerIndex;
 }

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::output::{Output, Spare};
 
-/// Received bytes as the machines read them: a slice, and the memory behind it when that may be kept.
+/// Received bytes as the machines read them: a slice, and the memory behind it when that may be
+/// kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     pub(crate) bytes: &'a [u8],

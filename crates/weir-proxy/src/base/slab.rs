@@ -1,6 +1,7 @@
 //! A table of slots with generations, so that a late name never hits a new occupant.
 //!
-//! Grows by chunks that never move: growth copies nothing and leaves no hole of freed memory behind.
+//! Grows by chunks that never move: growth copies nothing and leaves no hole of freed memory
+//! behind.
 
 use super::keys::Key;
 use super::token::ShortGeneration;

@@ -80,8 +80,8 @@ pub(crate) fn mix(seed: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: identifiers are SipHash-2-4 of a counter, differ, and depend on the key. How: published vectors, and
-    //! the standard library's implementation as a second opinion.
+    //! Proves: identifiers are SipHash-2-4 of a counter, differ, and depend on the key. How:
+    //! published vectors, and the standard library's implementation as a second opinion.
 
     use super::*;
 

@@ -142,8 +142,8 @@ fn digit(tick: u64, level: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: nothing is lost, early, or late by a tick or more, and the announced next time is never too late. How:
-    //! examples at the edges of levels, and a property against a plain list.
+    //! Proves: nothing is lost, early, or late by a tick or more, and the announced next time is
+    //! never too late. How: examples at the edges of levels, and a property against a plain list.
 
     use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
-//! The tables of a worker's clients: their connections, their exchanges, and the lists of those to look at
-//! next.
+//! The tables of a worker's clients: their connections, their exchanges, and the lists of those to
+//! look at next.
 //!
-//! This module manages a connection and its exchanges, and sends nothing to a client. Invariants: see
-//! [`Connections::audit`]. Bound: an exchange for each unanswered request (`queue`); in the three lists a
-//! connection appears at most as often as something happened to it in a turn.
+//! This module manages a connection and its exchanges, and sends nothing to a client. Invariants:
+//! see [`Connections::audit`]. Bound: an exchange for each unanswered request (`queue`); in the
+//! three lists a connection appears at most as often as something happened to it in a turn.
 
 mod armed;
 mod audit;
@@ -127,7 +127,8 @@ impl Connections {
         conn.codec.current().map(|slot| self.exchanges.at(slot))
     }
 
-    /// The request of a connection whose body, or tunnel, is being read. It is the newest: behind it nothing is parsed.
+    /// The request of a connection whose body, or tunnel, is being read. It is the newest: behind
+    /// it nothing is parsed.
     #[inline]
     fn inward(&self, conn: &ClientConn) -> Option<&Exchange> {
         let is_read = matches!(conn.reading(), Reading::Body | Reading::Tunnel);
@@ -170,8 +171,8 @@ impl Connections {
         ExchangeId { worker: cx.worker, index: slot, generation: self.exchanges.generation(slot) }
     }
 
-    /// Names a connection among those of all workers. The next connection in the same slot has another
-    /// name.
+    /// Names a connection among those of all workers. The next connection in the same slot has
+    /// another name.
     #[inline]
     pub(super) fn name(&self, index: ClientKey, cx: &Context) -> ClientName {
         ClientName::new(cx.worker, index, self.conns.generation(index))
@@ -345,8 +346,8 @@ impl Connections {
         (codec, exchange)
     }
 
-    /// Discards the received part of a response if the client has nothing of it because the response waits
-    /// for its turn.
+    /// Discards the received part of a response if the client has nothing of it because the
+    /// response waits for its turn.
     pub(super) fn forget_beginning(&mut self, slot: ExchangeKey) -> bool {
         let (mut codec, exchange) = self.codec(slot);
         if codec.leaves(slot) || !matches!(exchange.phase(), Phase::Answering | Phase::Encoding) {
@@ -443,8 +444,9 @@ impl Connections {
         }
     }
 
-    /// The next tunnel whose bytes the driver may move: this worker has its server's connection, the driver
-    /// has everything that came before, and its client has not closed. None: no tunnel is ready.
+    /// The next tunnel whose bytes the driver may move: this worker has its server's connection,
+    /// the driver has everything that came before, and its client has not closed. None: no tunnel
+    /// is ready.
     #[inline]
     pub(super) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, ConnId)> {
         while let Some(client @ (index, _)) = self.to_relay.pop() {
@@ -548,8 +550,8 @@ impl Connections {
             stalls::resume_source(self, index, first, cx);
         }
         if let Some(first) = first {
-            // The wait for its next piece begins now: until here the client was at fault. So does the wait
-            // for its beginning, if that was held up.
+            // The wait for its next piece begins now: until here the client was at fault. So does
+            // the wait for its beginning, if that was held up.
             let goes_on = was_stopped && !self.conns.at(index).stops_sources();
             let exchange = self.exchanges.at_mut(first);
             if exchange.phase() == Phase::Answering || first_waits && goes_on {
@@ -564,8 +566,8 @@ impl Connections {
         self.update_receive(index, cx);
     }
 
-    /// Informs the worker that has a request that its client has given it up, and that it counts here until
-    /// no server has it.
+    /// Informs the worker that has a request that its client has given it up, and that it counts
+    /// here until no server has it.
     pub(super) fn withdraw(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         if exchange.is_with_cache() {
@@ -586,8 +588,8 @@ impl Connections {
         cx.post(from.worker, Mail::Cancel { id, what });
     }
 
-    /// Informs the worker that has the request that its response is no longer wanted. `hard`: a connection
-    /// that carries it has to end.
+    /// Informs the worker that has the request that its response is no longer wanted. `hard`: a
+    /// connection that carries it has to end.
     pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         // Requests that wait for a fetch, or get it, leave it instead.

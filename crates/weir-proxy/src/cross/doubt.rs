@@ -1,13 +1,16 @@
-//! What a server can do that puts in doubt where its answers end, or whose they are: said of it on all workers, counted and told.
+//! What a server can do that puts in doubt where its answers end, or whose they are: said of it on
+//! all workers, counted and told.
 //!
-//! What follows for its connections is decided by [`Trust`](crate::upstream::trust::Trust). Codes are those of docs/hostile.md.
+//! What follows for its connections is decided by [`Trust`](crate::upstream::trust::Trust). Codes
+//! are those of docs/hostile.md.
 
 use crate::observe::kinds::worded;
 
 worded! {
     /// What makes an upstream connection unusable from this byte on.
     enum Doubt;
-    /// Bytes after the end of an answer that don't begin a valid answer; a head that is none (docs/hostile.md E17).
+    /// Bytes after the end of an answer that don't begin a valid answer; a head that is none
+    /// (docs/hostile.md E17).
     Garbage: "garbage";
     /// An answer when no request was unanswered (E2).
     AnswerToNothing: "answer-to-nothing";
@@ -33,17 +36,21 @@ worded! {
     EchoMismatch: "echo-mismatch";
     /// Pipelined connections end after a few answers, over and over (E18, E28).
     CutsShort: "cuts-short";
-    /// A reset within an answer while requests wait behind it: this server does not end connections in order.
+    /// A reset within an answer while requests wait behind it: this server does not end connections
+    /// in order.
     ResetWithin: "reset-within";
-    /// Several requests of weir's own that were sent at once were not all answered, or the connection ended.
+    /// Several requests of weir's own that were sent at once were not all answered, or the
+    /// connection ended.
     FailsRehearsal: "fails-rehearsal";
     /// Connections that have had several requests at once are never answered again, over and over.
     FallsSilent: "falls-silent";
     /// The server has crashed while several requests were unanswered on one connection.
     DiesShared: "dies-shared";
-    /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
+    /// A body that is longer or shorter than its declared length: another answer's head within it,
+    /// or garbage right behind it.
     Misframing: "misframing";
-    /// An error that ends its connection while others wait behind the oldest request: it may be for one of those (E29).
+    /// An error that ends its connection while others wait behind the oldest request: it may be for
+    /// one of those (E29).
     OvertakingError: "overtaking-error";
 }
 
@@ -74,8 +81,9 @@ impl Doubt {
         )
     }
 
-    /// Whether it puts the whole server back to depth 1: it shows a wrong opinion of where answers end or whose they
-    /// are, or that pipelining is no use. The others are what honest servers do when they close; they cost only the connection.
+    /// Whether it puts the whole server back to depth 1: it shows a wrong opinion of where answers
+    /// end or whose they are, or that pipelining is no use. The others are what honest servers do
+    /// when they close; they cost only the connection.
     pub fn demotes(self) -> bool {
         use Doubt::{CloseDelimited, EarlyAnswer, NotPersistent, OvertakingError};
         !matches!(self, EarlyAnswer | CloseDelimited | NotPersistent | OvertakingError)

@@ -28,7 +28,8 @@ pub struct Hints {
     pub(crate) limits: Vec<Arc<Limit>>,
     /// By server: index in [`Order::ALL`]. All workers write the same.
     orders: Vec<AtomicU8>,
-    /// By server: why it is not pipelined until an operator clears it, as [`Verdict::code`]; 0: nothing of that kind.
+    /// By server: why it is not pipelined until an operator clears it, as [`Verdict::code`]; 0:
+    /// nothing of that kind.
     verdicts: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
     trials_us: Vec<AtomicU64>,
@@ -68,7 +69,8 @@ impl Hints {
         }
     }
 
-    /// Another server has this slot now, of which nothing is known. Only while no worker uses either.
+    /// Another server has this slot now, of which nothing is known. Only while no worker uses
+    /// either.
     pub(crate) fn forget(&self, server: ServerIndex) {
         self.lasting[server.index()].forget();
         self.limits[server.index()].forget();

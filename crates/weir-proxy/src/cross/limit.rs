@@ -1,9 +1,12 @@
-//! The adaptive concurrency limit of a server: how many requests that need a connection for themselves it works on at once.
+//! The adaptive concurrency limit of a server: how many requests that need a connection for
+//! themselves it works on at once.
 //!
-//! Many servers answer fewer requests per second when they have too many at once: threads wait for one lock, memory runs short, or a
-//! database behind them slows down. Response times alone cannot show this, because they also grow when clients ask for slower pages. So
-//! weir finds the limit by trial and compares *goodput*, the answers per second, as the thread pool of .NET does. All workers share one
-//! [`Limit`] per server and update it without waiting. [`Climb`] makes the decisions and is pure.
+//! Many servers answer fewer requests per second when they have too many at once: threads wait for
+//! one lock, memory runs short, or a database behind them slows down. Response times alone cannot
+//! show this, because they also grow when clients ask for slower pages. So weir finds the limit by
+//! trial and compares *goodput*, the answers per second, as the thread pool of .NET does. All
+//! workers share one [`Limit`] per server and update it without waiting. [`Climb`] makes the
+//! decisions and is pure.
 //!
 //! ```text
 //!            answers take twice as long              in two samples, a lower limit
@@ -13,7 +16,8 @@
 //!    ▲                                     │ no: next trial after 1 s, 2 s … 10 min │ sometimes tries 25 % more, keeps them
 //!    └─────────────────────────────────────┴──── no request waits, or no answers ───┘ if the goodput does not fall
 //! ```
-//! Bounds: `connections` to `connections-max`; if the two are equal, there is nothing to learn. docs/balancing.md#overload
+//! Bounds: `connections` to `connections-max`; if the two are equal, there is nothing to learn.
+//! docs/balancing.md#overload
 
 #[cfg(test)]
 mod tests;
@@ -35,9 +39,11 @@ const SAMPLE_US_MAX: u64 = 1_000_000;
 const SAMPLE_ANSWERS_MIN: u64 = 64;
 /// Answers that take this many times the best time trigger a trial.
 const SLOWER: u64 = 2;
-/// A server with a shorter best time gets no limit: its answers wait for the processors, and sharing connections helps more.
+/// A server with a shorter best time gets no limit: its answers wait for the processors, and
+/// sharing connections helps more.
 const BEST_US_MIN: u64 = 5_000;
-/// Percent of the previous goodput that a lower limit must reach in two samples: with [`SAMPLE_ANSWERS`] answers, and with fewer.
+/// Percent of the previous goodput that a lower limit must reach in two samples: with
+/// [`SAMPLE_ANSWERS`] answers, and with fewer.
 const BETTER_PERCENT: u64 = 115;
 const BETTER_FEW_PERCENT: u64 = 130;
 /// Percent of the previous goodput that a higher limit must keep.
@@ -53,7 +59,8 @@ const SETTLE_US_MAX: u64 = 10_000_000;
 /// Samples in a row without a waiting request that end a limit.
 const QUIET_MAX: u32 = 5;
 
-/// The range of a limit: `floor` is `connections`, `most` is `connections-max`, both over all workers.
+/// The range of a limit: `floor` is `connections`, `most` is `connections-max`, both over all
+/// workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub floor: u32,
@@ -146,7 +153,8 @@ impl Limit {
 }
 
 impl Bounds {
-    /// The limit before the first decision: without it, a server that is overloaded from its first request on would have no best time.
+    /// The limit before the first decision: without it, a server that is overloaded from its first
+    /// request on would have no best time.
     fn start(self) -> u32 {
         self.floor.max(START_MIN).clamp(1, self.most.max(1))
     }
@@ -257,7 +265,8 @@ pub(crate) struct Climb {
 }
 
 impl Climb {
-    /// Takes the counts since the last call and returns the limit. `busy_us`: total time of the answers; `binds`: a request waited.
+    /// Takes the counts since the last call and returns the limit. `busy_us`: total time of the
+    /// answers; `binds`: a request waited.
     pub(crate) fn look(
         &mut self,
         now_us: u64,

@@ -114,7 +114,8 @@ pub enum Mail {
         /// Where its bytes are.
         bytes: Range<usize>,
     },
-    /// Towards the client: a request that its client's side must have served elsewhere; its bytes are in the post.
+    /// Towards the client: a request that its client's side must have served elsewhere; its bytes
+    /// are in the post.
     Again {
         /// The request.
         ask: PendingRequest,
@@ -196,7 +197,8 @@ pub enum Mail {
         /// Its connection.
         conn: ConnId,
     },
-    /// Towards the client: the streaming request, the tunnel or the request of a stream has this connection now.
+    /// Towards the client: the streaming request, the tunnel or the request of a stream has this
+    /// connection now.
     Assigned {
         /// Which request.
         id: ExchangeId,

@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) const LATE_US: u64 = 100_000;
 /// How long weir waits to see whether late responses come without help.
 pub(crate) const WAIT_US: u64 = 100_000;
-/// What comes so soon after connections were closed has come because of that. Much less, so that answers which take their time at
-/// random are found to come by themselves sooner than to be helped.
+/// What comes so soon after connections were closed has come because of that. Much less, so that
+/// answers which take their time at random are found to come by themselves sooner than to be
+/// helped.
 const HELP_US: u64 = 40_000;
 /// Every how many times it only waits for that; and the same where closing has helped before.
 const WAITS: u32 = 2;
@@ -147,7 +148,8 @@ impl Places {
         self.patience_us.store(LATE_US, Ordering::Relaxed);
     }
 
-    /// Whether the server seems to have so few places that connections which rest keep others from theirs.
+    /// Whether the server seems to have so few places that connections which rest keep others from
+    /// theirs.
     pub(crate) fn is_crowded(&self, now_us: u64) -> bool {
         let proofs = self.proofs.load(Ordering::Relaxed);
         proofs >= PROOFS_MIN

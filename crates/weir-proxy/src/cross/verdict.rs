@@ -1,15 +1,17 @@
 //! A verdict: this server is not pipelined until an operator clears it.
 //!
-//! The worker that finds a reason informs the others, and a restarted worker finds the verdict in its [`Hints`](super::hints::Hints). The
-//! program keeps verdicts in a file, so that a restart of weir harms neither the server again nor the clients of a server that mixes
-//! answers up. docs/pipelining-trust.md#verdicts
+//! The worker that finds a reason informs the others, and a restarted worker finds the verdict in
+//! its [`Hints`](super::hints::Hints). The program keeps verdicts in a file, so that a restart of
+//! weir harms neither the server again nor the clients of a server that mixes answers up.
+//! docs/pipelining-trust.md#verdicts
 
 use crate::cross::doubt::Doubt;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It may have given answers to the wrong clients: because of this doubt, or of an answer too many.
+    /// It may have given answers to the wrong clients: because of this doubt, or of an answer too
+    /// many.
     Surplus(Option<Doubt>),
     /// It cannot handle several requests at once; the doubt is that of the second time.
     Unfit(Doubt),
@@ -32,7 +34,8 @@ impl Verdict {
         }
     }
 
-    /// The verdict of these words. A doubt that this version does not know is left out; None: the word is none of [`Verdict::word`].
+    /// The verdict of these words. A doubt that this version does not know is left out; None: the
+    /// word is none of [`Verdict::word`].
     pub fn read(word: &str, doubt: Option<&str>) -> Option<Verdict> {
         let doubt =
             doubt.and_then(|word| Doubt::ALL.into_iter().find(|doubt| doubt.word() == word));

@@ -141,13 +141,17 @@ counters! {
     tarpitted: Total,
     /// The same that were reset because `tarpit-max` others waited.
     tarpit_full: Total,
-    /// Clients that were to be banned and were not told of, because too many were at once: they stay limited.
+    /// Clients that were to be banned and were not told of, because too many were at once: they
+    /// stay limited.
     offences_lost: Total,
-    /// Times that accepting was held back: the operating system refused (descriptors, memory), or clients had their share of descriptors.
+    /// Times that accepting was held back: the operating system refused (descriptors, memory), or
+    /// clients had their share of descriptors.
     accept_failures: Total,
-    /// Client connections that were closed because no load balancer said as it should whose they are (`proxy-protocol`).
+    /// Client connections that were closed because no load balancer said as it should whose they
+    /// are (`proxy-protocol`).
     clients_unannounced: Total,
-    /// Requests in which a trusted proxy said something of its client's scheme that is none; what its connection speaks counted.
+    /// Requests in which a trusted proxy said something of its client's scheme that is none; what
+    /// its connection speaks counted.
     schemes_ignored: Total,
     /// TLS handshakes with clients that were completed.
     tls_handshakes: Total,
@@ -163,7 +167,8 @@ counters! {
     connections_given: Total,
     /// Idle client connections that a worker got from another one.
     connections_taken: Total,
-    /// Idle client connections that were to be given to another worker and stayed, because their clients left or the other worker had no room.
+    /// Idle client connections that were to be given to another worker and stayed, because their
+    /// clients left or the other worker had no room.
     connections_not_given: Total,
     /// Client connections that spoke HTTP/2.
     http2_connections: Total,
@@ -199,16 +204,18 @@ counters! {
     moves: Total,
     /// Requests sent again because a connection closed on purpose after another answer.
     resends: Total,
-    /// Requests sent again on another connection because the answer in front of them was late, or once more on their own because they
-    /// seem to be overlooked.
+    /// Requests sent again on another connection because the answer in front of them was late, or
+    /// once more on their own because they seem to be overlooked.
     escapes: Total,
     /// Requests sent again after a failure: each counts against forward-retries.
     retries: Total,
-    /// Requests sent alone and one at a time, because they were lost twice or are suspected of killing servers.
+    /// Requests sent alone and one at a time, because they were lost twice or are suspected of
+    /// killing servers.
     quarantined: Total,
     /// Interim answers (1xx) passed on.
     interim: Total,
-    /// Interim answers not passed on: their request was sent behind another one, or they lack its identifier.
+    /// Interim answers not passed on: their request was sent behind another one, or they lack its
+    /// identifier.
     interim_dropped: Total,
     /// Times that a server was put back to depth 1.
     demotions: Total,
@@ -238,22 +245,27 @@ counters! {
     exclusive: Total,
     /// Connections that left the pool because a client took its answer slowly.
     set_aside: Total,
-    /// Answers whose rest was taken in although their client took them slowly, because others needed their connections.
+    /// Answers whose rest was taken in although their client took them slowly, because others
+    /// needed their connections.
     absorbed: Total,
     /// Bytes for which there is a place because of that, in memory or still to come.
     absorbed_bytes: Gauge,
-    /// Answers that were given up because their client had kept too many connections from others for too long.
+    /// Answers that were given up because their client had kept too many connections from others
+    /// for too long.
     stalled: Total,
-    /// Times that all connections to servers were looked through for requests whose clients had left.
+    /// Times that all connections to servers were looked through for requests whose clients had
+    /// left.
     searches: Total,
     /// Client connections of `tcp` accepted.
     tcp_connections: Total,
     /// Connects that were repeated from another port than the client's, which was taken.
     tcp_ports_changed: Total,
-    /// First packets of clients that are held until their server has answered (`weir intercept --connect first`), or connections that were begun for clients
-    /// who are not accepted yet (`syn`).
+    /// First packets of clients that are held until their server has answered (`weir intercept
+    /// --connect first`), or connections that were begun for clients who are not accepted yet
+    /// (`syn`).
     tcp_holding: Gauge,
-    /// Connections of `tcp` whose two sides were compared by the core that receives them: the first one of each worker, then one in 64.
+    /// Connections of `tcp` whose two sides were compared by the core that receives them: the first
+    /// one of each worker, then one in 64.
     tcp_cores_compared: Total,
     /// Those of them that one core receives both sides of.
     tcp_cores_same: Total,
@@ -275,11 +287,13 @@ counters! {
     compression_bytes_out: Total,
     /// Parts of large answers that were given to another thread to be compressed.
     compressions_elsewhere: Total,
-    /// Parts of large answers that were to be compressed on another thread, and were on the worker's because nobody had room for them.
+    /// Parts of large answers that were to be compressed on another thread, and were on the
+    /// worker's because nobody had room for them.
     compressions_refused: Total,
     /// Parts of large answers that are being compressed on another thread.
     compressions_away: Gauge,
-    /// Answers that went on uncompressed because their encoders had nothing to do and others needed the memory.
+    /// Answers that went on uncompressed because their encoders had nothing to do and others needed
+    /// the memory.
     compressions_reclaimed: Total,
     /// Messages sent to other workers.
     mail_sent: Total,
@@ -440,7 +454,8 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each counter shows up once under its name, words are counted each, workers add up. How: examples.
+    //! Proves: each counter shows up once under its name, words are counted each, workers add up.
+    //! How: examples.
 
     use std::collections::BTreeSet;
 

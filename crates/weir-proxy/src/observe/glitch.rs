@@ -2,8 +2,8 @@
 //!
 //! A single one says nothing; many on one connection come from a program with a bug, or from a
 //! search for one. They are counted for each connection and in all, and `glitches-limit` ends
-//! connections that make too many (`client/glitches.rs`). docs/status-glitches.md#glitches has the same
-//! tables. A refused event is no glitch: it has its own word and ends the connection at once.
+//! connections that make too many (`client/glitches.rs`). docs/status-glitches.md#glitches has the
+//! same tables. A refused event is no glitch: it has its own word and ends the connection at once.
 
 /// Declares the kinds of one side once; the enumeration, the list and the words follow.
 macro_rules! kinds {
@@ -47,7 +47,8 @@ kinds! {
         FieldRepeated = "field-repeated",
         /// A target with a different host than Host.
         OtherHost = "other-host",
-        /// An Upgrade that is ignored: invalid, h2c, with a body, in HTTP/1.0 or not named by Connection.
+        /// An Upgrade that is ignored: invalid, h2c, with a body, in HTTP/1.0 or not named by
+        /// Connection.
         UpgradeIgnored = "upgrade-ignored",
         /// A field `Proxy`, which CGI programs take for their configuration; it is dropped.
         ProxyField = "proxy-field",

@@ -2,8 +2,8 @@
 //!
 //! One writer (the worker) records with plain loads and stores. Any thread may take a [`Snapshot`]
 //! at any time, merge those of several workers, and subtract an earlier one to see only later
-//! values (the sliding window of docs/semantics.md#what-you-can-observe). Bounds: 3.7 KB, one bucket and the sum
-//! written for each value; a percentile is off by at most 1/32 (3.2 %).
+//! values (the sliding window of docs/semantics.md#what-you-can-observe). Bounds: 3.7 KB, one
+//! bucket and the sum written for each value; a percentile is off by at most 1/32 (3.2 %).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -45,7 +45,8 @@ impl Hits {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each hit is counted once, with its turn or with the turns that it took. How: turns of known length.
+    //! Proves: each hit is counted once, with its turn or with the turns that it took. How: turns
+    //! of known length.
 
     use super::*;
 

@@ -39,7 +39,8 @@ pub enum What {
     Unreachable(Option<ServerTlsFailure>),
     /// It accepts connections again.
     Reachable,
-    /// Put back to one request at a time for a while; until an operator clears it, if the doubt lasts.
+    /// Put back to one request at a time for a while; until an operator clears it, if the doubt
+    /// lasts.
     Demoted(Doubt),
     /// Gave one response too many: one request at a time until an operator clears it.
     Surplus,

@@ -32,8 +32,8 @@ counters! {
     moves: Total,
     /// Requests sent again because a connection closed on purpose after another answer.
     resends: Total,
-    /// Requests sent again on another connection because the answer in front of them was late, or once more on their own because they
-    /// seem to be overlooked.
+    /// Requests sent again on another connection because the answer in front of them was late, or
+    /// once more on their own because they seem to be overlooked.
     escapes: Total,
     /// Requests sent again after a failure.
     retries: Total,
@@ -47,17 +47,21 @@ counters! {
     connects: Total,
     /// Connects that failed.
     connect_failures: Total,
-    /// Requests that had a connection for themselves because the server is not trusted with several at once.
+    /// Requests that had a connection for themselves because the server is not trusted with several
+    /// at once.
     apart_untrusted: Total,
     /// The same because requests of their kind are not known to be as quick as others.
     apart_unlike: Total,
     /// The same because sharing a connection costs time at the server.
     apart_costly: Total,
-    /// Requests that had to wait because as many connections as there may be (`connections-max`) were in use.
+    /// Requests that had to wait because as many connections as there may be (`connections-max`)
+    /// were in use.
     connection_waits: Total,
-    /// Requests that had to wait because the server answers fewer a second when it has more at once.
+    /// Requests that had to wait because the server answers fewer a second when it has more at
+    /// once.
     limit_waits: Total,
-    /// Connections with which no request would have waited: the peak of the last minute in which requests waited.
+    /// Connections with which no request would have waited: the peak of the last minute in which
+    /// requests waited.
     connections_wanted: Gauge,
     /// Times that several requests of weir's own were tried on it before it was pipelined.
     rehearsals: Total,
@@ -88,8 +92,8 @@ counters! {
     glitches: [Counter; UpstreamGlitch::COUNT],
     /// Ends of its connections and of tries to connect, by reason.
     closes: CountByKind<UpstreamEnd>,
-    /// Response time in microseconds: from when a request was put on its connection to the end of its answer. With
-    /// pipelining that includes the wait for the answers in front.
+    /// Response time in microseconds: from when a request was put on its connection to the end of
+    /// its answer. With pipelining that includes the wait for the answers in front.
     latency: Histogram,
 }
 

@@ -27,7 +27,8 @@ fn value<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: which values a request has for a name, however its cookies are written. How: a table of fields.
+    //! Proves: which values a request has for a name, however its cookies are written. How: a table
+    //! of fields.
 
     use super::*;
 

@@ -66,7 +66,8 @@ pub enum ToldTo {
     /// No client: the field reveals whether others have requested a page. The default.
     #[default]
     Nobody,
-    /// Clients whose connection comes from one of [`trusted_proxies`](super::ClientPlan::trusted_proxies).
+    /// Clients whose connection comes from one of
+    /// [`trusted_proxies`](super::ClientPlan::trusted_proxies).
     Trusted,
     /// All clients.
     Everybody,

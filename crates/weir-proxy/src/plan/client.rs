@@ -35,7 +35,8 @@ pub struct ClientPlan {
     pub serves_half_closed: bool,
     /// Unanswered requests of one client connection; then it is not read further. Default 64.
     pub requests_queued_max: u32,
-    /// Client connections of one worker; above it new ones are closed at once. None: as many as descriptors allow.
+    /// Client connections of one worker; above it new ones are closed at once. None: as many as
+    /// descriptors allow.
     pub connections_max: Option<u32>,
     /// Bytes of memory of one worker for responses that it compresses, up to 1 TiB; responses
     /// beyond that are sent uncompressed. Default 128 MiB.
@@ -54,7 +55,8 @@ pub struct ClientPlan {
     pub via_name: Option<weir_http::Pseudonym>,
     /// Forward fields whose name contains `_`. Default false.
     pub underscores: bool,
-    /// Client-Cert and Client-Cert-Chain of clients are removed: [`Plan::tells_certificates`]. Default false.
+    /// Client-Cert and Client-Cert-Chain of clients are removed: [`Plan::tells_certificates`].
+    /// Default false.
     pub judged: bool,
     /// Sources whose X-Forwarded-* and Forwarded fields are trusted. Default none.
     pub trusted_proxies: Vec<Network>,

@@ -33,7 +33,8 @@ impl Side {
     }
 }
 
-/// Names of congestion controls (tcp(7), TCP_CONGESTION), at most [`ARMS_MAX`]; the default, none, leaves it to the system.
+/// Names of congestion controls (tcp(7), TCP_CONGESTION), at most [`ARMS_MAX`]; the default, none,
+/// leaves it to the system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Congestion(Option<Arc<[Arc<str>]>>);
 

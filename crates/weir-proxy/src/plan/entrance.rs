@@ -22,7 +22,8 @@ pub struct Entrance {
     pub is_leaving: bool,
 }
 
-/// Which versions of HTTP clients may speak: with TLS they choose by ALPN (RFC 7301), else by how they begin (RFC 9113 §3.3).
+/// Which versions of HTTP clients may speak: with TLS they choose by ALPN (RFC 7301), else by how
+/// they begin (RFC 9113 §3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protocols {
     /// HTTP/1.0 and 1.1. Default true.

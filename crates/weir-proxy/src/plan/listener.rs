@@ -15,7 +15,8 @@ pub struct ListenerPlan {
     pub mode: u32,
     /// The group of a unix socket, by its number; None, the default: that of weir.
     pub group: Option<u32>,
-    /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn). Default 65535.
+    /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn).
+    /// Default 65535.
     pub backlog: u32,
     /// What its clients may request. Default [`Serves::Reverse`].
     pub serves: Serves,

@@ -79,9 +79,11 @@ impl From<SocketAddr> for Place {
 pub struct ServerPlan {
     /// Its name: as written, or, if that is the name of several, `host@address:port`.
     pub name: String,
-    /// As written: `host:port`, the name of a service (RFC 2782), `_http._tcp.host`, or `unix:` with a path.
+    /// As written: `host:port`, the name of a service (RFC 2782), `_http._tcp.host`, or `unix:`
+    /// with a path.
     pub written: String,
-    /// It is not written in the configuration itself: an address of a name, out of a file, or temporary. Default false.
+    /// It is not written in the configuration itself: an address of a name, out of a file, or
+    /// temporary. Default false.
     pub found: bool,
     /// An operator has added it while weir runs; it is in no file. Default false.
     pub temporary: bool,

@@ -15,7 +15,8 @@ pub enum Serves {
     /// Requests that a route leads to an upstream. The default.
     #[default]
     Reverse,
-    /// Any destination that [`ForwardPlan::policy`](super::ForwardPlan::policy) allows (RFC 9110 §3.7: a proxy).
+    /// Any destination that [`ForwardPlan::policy`](super::ForwardPlan::policy) allows (RFC 9110
+    /// §3.7: a proxy).
     Forward,
     /// Nothing: their bytes are passed to a server unchanged. An index in
     /// [`Plan::tcp`](super::Plan::tcp).

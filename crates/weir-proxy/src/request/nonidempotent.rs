@@ -82,7 +82,8 @@ impl TargetMatch {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each kind of match, and that method and target must both fit. How: a table of examples.
+    //! Proves: each kind of match, and that method and target must both fit. How: a table of
+    //! examples.
 
     use super::*;
 

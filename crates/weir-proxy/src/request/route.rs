@@ -85,8 +85,8 @@ pub struct Route {
     pub scheme: Option<Scheme>,
     /// The hosts. Compared without case and without a final dot.
     pub host: HostMatch,
-    /// A prefix on a segment boundary: `/a` matches `/a`, `/a/x`, `/a?x`, not `/ab`; `/` matches all. Written decoded
-    /// (`/café`, not `/caf%C3%A9`) and compared with case.
+    /// A prefix on a segment boundary: `/a` matches `/a`, `/a/x`, `/a?x`, not `/ab`; `/` matches
+    /// all. Written decoded (`/café`, not `/caf%C3%A9`) and compared with case.
     pub path: String,
     /// Methods, compared with case (RFC 9110 §9.1); None: all.
     pub methods: Option<Vec<String>>,
@@ -176,7 +176,8 @@ struct Hosts {
 /// The routes of one host.
 #[derive(Debug, Clone, Default)]
 struct Group {
-    /// Sorted by path, then those with methods first, then by number of conditions, then as configured.
+    /// Sorted by path, then those with methods first, then by number of conditions, then as
+    /// configured.
     entries: Vec<Entry>,
     /// Longest path in `entries`.
     path_bytes_max: usize,

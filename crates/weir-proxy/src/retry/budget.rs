@@ -1,4 +1,5 @@
-//! How many requests may be sent again after losses: a share of all requests, so that failures don't multiply load.
+//! How many requests may be sent again after losses: a share of all requests, so that failures
+//! don't multiply load.
 //!
 //! The engine keeps one [`Budget`] an upstream and worker, reports each request that is sent and
 //! asks it before one is sent again. Repetitions because weir ends a connection for the sake of one
@@ -108,8 +109,9 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: whatever happens, repetitions stay below the share and the floor; and a death after any steady traffic is
-    //! covered. How: random histories against the sums, and the arithmetic of a death.
+    //! Proves: whatever happens, repetitions stay below the share and the floor; and a death after
+    //! any steady traffic is covered. How: random histories against the sums, and the arithmetic of
+    //! a death.
 
     use super::*;
     use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Requests that kill: which requests were in flight when servers died, and which of them are not sent any more.
+//! Requests that kill: which requests were in flight when servers died, and which of them are not
+//! sent any more.
 //!
 //! The engine keeps one [`Suspects`] a worker. It reports connections that broke with requests in
 //! flight, and responses while anything is remembered at all; while nothing is, the request path
@@ -330,8 +331,9 @@ impl Suspects {
         self.vitals[server].answered = true;
     }
 
-    /// A connection to a server broke with requests in flight. `stood`: it had been up for [`CRASH_US`] before the oldest was
-    /// sent. None: the server has not lived since its last crash, so this says nothing about requests.
+    /// A connection to a server broke with requests in flight. `stood`: it had been up for
+    /// [`CRASH_US`] before the oldest was sent. None: the server has not lived since its last
+    /// crash, so this says nothing about requests.
     pub(crate) fn on_loss(&mut self, now_us: u64, server: usize, stood: bool) -> Option<Crash> {
         let vital = &mut self.vitals[server];
         let lived = stood || vital.answered;
@@ -354,8 +356,9 @@ impl Suspects {
         Some(Crash { id: vital.crash, started_us: vital.started_us, lived })
     }
 
-    /// A request was in flight on a connection that broke. `sent_us` is when it was sent, `alone` whether in quarantine. Returns what is to
-    /// be done with it now, and whether the other workers should know.
+    /// A request was in flight on a connection that broke. `sent_us` is when it was sent, `alone`
+    /// whether in quarantine. Returns what is to be done with it now, and whether the other workers
+    /// should know.
     pub(crate) fn on_death(
         &mut self,
         now_us: u64,

@@ -5,21 +5,23 @@
 //! entries  | entry of 64 bytes | ...                    place n belongs to tag n
 //! ```
 //!
-//! A tag is a keyed hash of group and client, so that no client can choose its bucket. Even tags are accounts, 0 is a
-//! free place, and an odd tag is a place that is changing hands. Invariants:
+//! A tag is a keyed hash of group and client, so that no client can choose its bucket. Even tags
+//! are accounts, 0 is a free place, and an odd tag is a place that is changing hands. Invariants:
 //!
-//! - a tag is at one place at most: making an account takes the latch of its first bucket, or tries again;
-//! - an account with all dues past, nothing open and no recent offences is *as good as none*: it may be given away, so
-//!   no cleanup is needed;
-//! - any other account gives way only to a newcomer that owes more, and never with something open or recent offences:
-//!   so new clients never push out one that is over a limit. An account of values is never pushed out and pushes none
-//!   out: invented values make the table forget nothing;
-//! - a thread that charges an account checks its tag again afterwards; one that gives it away marks the tag, then
-//!   checks the dues again. One of them sees the other (all of it is sequentially consistent): the charge is taken back
-//!   and repeated, or the place is kept.
+//! - a tag is at one place at most: making an account takes the latch of its first bucket, or tries
+//!   again;
+//! - an account with all dues past, nothing open and no recent offences is *as good as none*: it
+//!   may be given away, so no cleanup is needed;
+//! - any other account gives way only to a newcomer that owes more, and never with something open
+//!   or recent offences: so new clients never push out one that is over a limit. An account of
+//!   values is never pushed out and pushes none out: invented values make the table forget nothing;
+//! - a thread that charges an account checks its tag again afterwards; one that gives it away marks
+//!   the tag, then checks the dues again. One of them sees the other (all of it is sequentially
+//!   consistent): the charge is taken back and repeated, or the place is kept.
 //!
 //! Bounds: [`Table::new`]'s size; [`TRIES`] of anything. A client without room, or out of tries, is
-//! [`Charged::Untracked`]: it is let through. A value then shares an account with others ([`super::shared`]).
+//! [`Charged::Untracked`]: it is let through. A value then shares an account with others
+//! ([`super::shared`]).
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -45,7 +47,8 @@ const OFFENCE_US: u64 = 60_000_000;
 const AGGREGATE_PARTS: u32 = 16;
 /// The group of larger networks; limits have other groups.
 const AGGREGATES: u32 = 0;
-/// How a label begins that is no client's, with the group below: no address does (RFC 4291 §2.7, reserved multicast).
+/// How a label begins that is no client's, with the group below: no address does (RFC 4291 §2.7,
+/// reserved multicast).
 const NO_CLIENT: u64 = 0xffff_ffff << 32;
 /// The due in the account of a larger network that holds the end of its time.
 const UNTIL: usize = 1;
@@ -82,7 +85,8 @@ pub struct Table {
     key: [u64; 2],
     /// When the last larger network is forgotten, parts.
     aggregated_until: AtomicU64,
-    /// What is open for values that share an account for lack of room: its places follow those of the entries.
+    /// What is open for values that share an account for lack of room: its places follow those of
+    /// the entries.
     shared: OnceLock<Box<[AtomicU32]>>,
 }
 
@@ -146,7 +150,8 @@ enum Found {
 }
 
 impl TableSeed {
-    /// `accounts`: a power of two among [`ACCOUNTS`]. `key`: unpredictable, so that no client can choose its bucket.
+    /// `accounts`: a power of two among [`ACCOUNTS`]. `key`: unpredictable, so that no client can
+    /// choose its bucket.
     pub fn new(accounts: usize, key: [u64; 2]) -> TableSeed {
         TableSeed { accounts, key, table: OnceLock::new() }
     }
@@ -163,7 +168,8 @@ impl TableSeed {
 }
 
 impl Table {
-    /// Returns a table without accounts. `accounts` as in [`TableSeed::new`]; any other number is rounded.
+    /// Returns a table without accounts. `accounts` as in [`TableSeed::new`]; any other number is
+    /// rounded.
     pub fn new(accounts: usize, key: [u64; 2]) -> Table {
         let buckets = (accounts / WAYS).next_power_of_two().max(2);
         let aggregated_until = AtomicU64::new(0);
@@ -189,7 +195,8 @@ impl Table {
         (siphash(self.key, message) & !1).max(2)
     }
 
-    /// Names an account of values, written behind [`values_begin`](super::key::values_begin) so that no two coincide.
+    /// Names an account of values, written behind [`values_begin`](super::key::values_begin) so
+    /// that no two coincide.
     pub(crate) fn name_of_values(&self, group: u32, message: &[u8]) -> Name {
         let tag = self.tag_of(message);
         Name { tag, label: [NO_CLIENT | u64::from(group), tag] }
@@ -252,7 +259,8 @@ impl Table {
         }
     }
 
-    /// Returns what [`Table::charge`] would say, and where, without charging. None: no account, so nothing is owed.
+    /// Returns what [`Table::charge`] would say, and where, without charging. None: no account, so
+    /// nothing is owed.
     pub fn look(
         &self,
         name: &Name,
@@ -270,7 +278,8 @@ impl Table {
     pub fn enter(&self, name: &Name, known: Option<Place>, max: u32, now_us: u64) -> Entered {
         let mut known = known;
         for _ in 0..TRIES {
-            // An account with something open is never pushed out, so it may not push another one out either.
+            // An account with something open is never pushed out, so it may not push another one
+            // out either.
             let place = match self.place(name, known.take(), 0, now_us) {
                 Ok(Some(place)) => place,
                 Ok(None) => continue,
@@ -289,8 +298,9 @@ impl Table {
         Entered::Untracked
     }
 
-    /// Enters a value that has no room, together with others that share its account. Because others may have opened it,
-    /// what is open there does not count in an account that the value gets later.
+    /// Enters a value that has no room, together with others that share its account. Because others
+    /// may have opened it, what is open there does not count in an account that the value gets
+    /// later.
     pub(crate) fn enter_shared(&self, name: &Name, max: u32) -> Entered {
         let cell = cell_of(name.tag);
         let place = Place((self.entries.len() + cell) as u32);
@@ -368,8 +378,8 @@ impl Table {
 
     // ---- offenders ----
 
-    /// Notes that the client of `key` was refused, in the account at this place. If `together`: when many networks of a
-    /// larger one are refused, the larger one is the client for a while.
+    /// Notes that the client of `key` was refused, in the account at this place. If `together`:
+    /// when many networks of a larger one are refused, the larger one is the client for a while.
     #[cold]
     pub fn offend(&self, place: Place, key: Key, together: bool, now_us: u64) {
         let entry = self.entry(place);
@@ -404,7 +414,8 @@ impl Table {
         self.aggregated_until.fetch_max(until, SeqCst);
     }
 
-    /// Returns the client of `key`: that network, or the larger one if many networks of that have offended.
+    /// Returns the client of `key`: that network, or the larger one if many networks of that have
+    /// offended.
     #[inline]
     pub fn client(&self, key: Key, now_us: u64) -> Key {
         if self.aggregated_until.load(Relaxed) <= parts(now_us) {
@@ -485,7 +496,8 @@ impl Table {
         }
     }
 
-    /// Makes an account for a newcomer that is going to owe `debt` parts, unless another thread holds the latch.
+    /// Makes an account for a newcomer that is going to owe `debt` parts, unless another thread
+    /// holds the latch.
     #[inline(never)]
     fn make(&self, name: &Name, debt: u64, now_us: u64) -> Result<Option<Place>, NoRoom> {
         let latch = &self.latches[self.buckets_of(name.tag)[0]];
@@ -505,11 +517,12 @@ impl Table {
         made
     }
 
-    /// Empties a place for a tag: a free one, one that is as good as none, or the one that owes least and less than
-    /// this.
+    /// Empties a place for a tag: a free one, one that is as good as none, or the one that owes
+    /// least and less than this.
     ///
-    /// Inventing values is free, and each may be remembered for long: values get half of each bucket, and no account
-    /// gives way to them. Nor do they give way to any: otherwise a guesser could push out the account of its guesses.
+    /// Inventing values is free, and each may be remembered for long: values get half of each
+    /// bucket, and no account gives way to them. Nor do they give way to any: otherwise a guesser
+    /// could push out the account of its guesses.
     fn vacate(&self, name: &Name, debt: u64, now_us: u64) -> Result<Place, NoRoom> {
         let (tag, is_of_values) = (name.tag, name.is_of_values());
         let may_be_theirs = |place: &Place| !is_of_values || place.0 as usize % WAYS < WAYS / 2;
@@ -541,7 +554,8 @@ impl Table {
         least.map(|(_, place)| place).filter(|place| self.take(*place, debt, now_us)).ok_or(NoRoom)
     }
 
-    /// Takes a place from its account and makes its tag odd, unless the account is worth more than it was, or changes.
+    /// Takes a place from its account and makes its tag odd, unless the account is worth more than
+    /// it was, or changes.
     fn take(&self, place: Place, debt: u64, now_us: u64) -> bool {
         let (tag, entry) = (self.tag(place), self.entry(place));
         let before = tag.load(SeqCst);
@@ -615,7 +629,8 @@ fn is_reset(due: &AtomicU64, debt: u64, now_us: u64) -> bool {
 }
 
 impl Entry {
-    /// Returns what the account owes, parts; 0: it is as good as none. None: it may not be given away.
+    /// Returns what the account owes, parts; 0: it is as good as none. None: it may not be given
+    /// away.
     fn worth(&self, now_us: u64) -> Option<u64> {
         let has_offended = self.offences.load(SeqCst) > 0
             && now_us.saturating_sub(self.last_us.load(SeqCst)) < OFFENCE_US;

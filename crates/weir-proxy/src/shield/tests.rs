@@ -182,7 +182,8 @@ fn limits_of_a_group() {
 
 // ---- many at a time ----
 
-/// More threads than buckets would need, on few clients, so that accounts are made, charged and given away at the same time.
+/// More threads than buckets would need, on few clients, so that accounts are made, charged and
+/// given away at the same time.
 #[test]
 fn eight_threads_pass_no_more_than_one_would() {
     let (table, rate) = (Table::new(1024, KEY), per_second(100, 50));

@@ -207,7 +207,8 @@ impl Pool {
         }
     }
 
-    /// Connections whose clients do not read, while requests of others wait, may have others made in their place.
+    /// Connections whose clients do not read, while requests of others wait, may have others made
+    /// in their place.
     pub(super) fn yield_paused(&mut self, server: ServerIndex, cx: &mut Context) {
         for index in self.servers[server].paused() {
             let conn = self.conns.at_mut(index);

@@ -1,8 +1,8 @@
 //! When a lost connection to a server is opened again, and how many at once.
 //!
-//! The engine keeps one [`Backoff`] a connection and one [`Pacer`] a server. A connection that closes is replaced at
-//! once; one that can't be opened is tried less and less often. When hundreds drop together, the server is not met by
-//! all of them in the same moment. docs/retries.md.
+//! The engine keeps one [`Backoff`] a connection and one [`Pacer`] a server. A connection that
+//! closes is replaced at once; one that can't be opened is tried less and less often. When hundreds
+//! drop together, the server is not met by all of them in the same moment. docs/retries.md.
 
 use crate::base::stamp::mix;
 
@@ -42,8 +42,9 @@ impl Backoff {
         *self = Backoff::default();
     }
 
-    /// How long to wait before the next try: at once, 1 ms, 10, 100, 250, 500 ms, 1 s, 2 s ... 30 s. Up to a quarter
-    /// is taken off depending on `seed`, which should differ between connections, so that they don't march in step.
+    /// How long to wait before the next try: at once, 1 ms, 10, 100, 250, 500 ms, 1 s, 2 s ... 30
+    /// s. Up to a quarter is taken off depending on `seed`, which should differ between
+    /// connections, so that they don't march in step.
     pub(crate) fn next_delay_us(&mut self, seed: u64) -> u64 {
         let attempt = self.attempts as usize;
         self.attempts = self.attempts.saturating_add(1);
@@ -56,15 +57,16 @@ impl Backoff {
     }
 }
 
-/// How long a tick of the pacer is: long enough that a handshake in the same building has ended, so that a server that
-/// can't keep up is noticed before ten times as many come.
+/// How long a tick of the pacer is: long enough that a handshake in the same building has ended, so
+/// that a server that can't keep up is noticed before ten times as many come.
 pub(crate) const PACE_TICK_US: u64 = 10_000;
 /// Most connects of one tick.
 pub(crate) const PACE_MAX: u32 = 1000;
 /// Without a tick that used its whole allowance for this long, it starts from 1 again.
 pub(crate) const PACE_CALM_US: u64 = 1_000_000;
 
-/// Admits connects to one server: 1 in the first tick, then 10, 100, 1000 a tick while there are more to make.
+/// Admits connects to one server: 1 in the first tick, then 10, 100, 1000 a tick while there are
+/// more to make.
 #[derive(Debug, Clone)]
 pub(crate) struct Pacer {
     /// Admitted in each tick.

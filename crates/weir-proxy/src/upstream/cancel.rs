@@ -119,7 +119,8 @@ impl Cancelled {
         !entry.is_wanted() || self.has(&entry.ask)
     }
 
-    /// Whether the client's side of a request, which has lost its connection, waits to hear that no server has it any more.
+    /// Whether the client's side of a request, which has lost its connection, waits to hear that no
+    /// server has it any more.
     pub(super) fn is_withdrawn(&self, entry: &Entry) -> bool {
         let is_counted = |how: &How| *how == How::Counted;
         !entry.cancelled && self.requests.get(&entry.ask.id).map_or(entry.given_up, is_counted)
@@ -135,7 +136,8 @@ impl Cancelled {
         self.doomed.push((index, pool.conns.generation(index)));
     }
 
-    /// The next connection that has to end and is still there. First all that was cancelled must have been found.
+    /// The next connection that has to end and is still there. First all that was cancelled must
+    /// have been found.
     #[inline]
     pub(super) fn next_doomed(&mut self, pool: &Pool) -> Option<ConnKey> {
         while let Some((index, generation)) = self.doomed.pop() {
@@ -261,7 +263,8 @@ impl Upstreams {
             ..
         } = self;
         let how = How::of(what);
-        // `is_over`: the answer has ended meanwhile if no connection carries it, or its client's side hears which one does.
+        // `is_over`: the answer has ended meanwhile if no connection carries it, or its client's
+        // side hears which one does.
         let (client, conn, is_over) = match what {
             Cancellation::Counted { client, conn, told } => (client, conn, told),
             Cancellation::Any { client, conn, begun, .. } => (client, conn, begun),
@@ -301,7 +304,8 @@ impl Upstreams {
     }
 }
 
-/// The connection that carries a request, where that is known: to its client's side, or because it is the client's own.
+/// The connection that carries a request, where that is known: to its client's side, or because it
+/// is the client's own.
 fn known_carrier(
     id: ExchangeId,
     client: ClientName,
@@ -317,7 +321,8 @@ fn known_carrier(
     all.find(|index| carries(pool.conns.at(*index), id))
 }
 
-/// Some request of a connection is not wanted any more: it is taken back if nothing of it was sent, and the connection is looked at again.
+/// Some request of a connection is not wanted any more: it is taken back if nothing of it was sent,
+/// and the connection is looked at again.
 fn leave(index: ConnKey, pool: &mut Pool, after: &mut After<'_>, cx: &mut Context) {
     if retract_unwanted(index, pool, cx) {
         let conn = pool.conns.at(index);
@@ -392,7 +397,8 @@ pub(super) fn queues<'a>(
     pool.servers.iter_mut().flat_map(|server| server.waiting.queues()).chain(isolation.queues())
 }
 
-/// Whether a request is on this connection, or its tunnel is. One that was set aside may have it too, cancelled when it moved.
+/// Whether a request is on this connection, or its tunnel is. One that was set aside may have it
+/// too, cancelled when it moved.
 fn carries(conn: &UpstreamConn, id: ExchangeId) -> bool {
     conn.tunnel.peer == Some(id)
         || conn.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)

@@ -1,14 +1,18 @@
 //! Learns which requests of a server are alike and may share a connection. Pure.
 //!
-//! A class is a method and the shape of a target ([`ClassName::of`]): `/user/17` and `/user/18` are one class. The engine keeps one
-//! [`Classes`] for each server and worker and reports every complete answer to it. A class is *even* while other requests do not overtake
-//! its requests. Overtaking is counted in answers rather than in time, because on a busy server the response time also measures the queue.
-//! While a request is at the front of its connection, a server that works in order answers about as many other requests as it had in
-//! progress at the start ([`Mark`]). A request that sees far more answers than that was overtaken. Requests of a class that is unknown or
-//! was overtaken recently get a connection for themselves
-//! ([`RequestFlags::APART`](crate::request::pending_request::RequestFlags::APART)). The same applies to a class that takes far longer than
-//! the quickest class, because at low traffic nothing overtakes it, and to a class with long answers. Bound: [`CLASSES_MAX`] classes of
-//! 20 bytes; rarely used classes are replaced. The shapes of the first [`SHAPES_MAX`] are kept for status. docs/pipelining.md#kinds-of-requests
+//! A class is a method and the shape of a target ([`ClassName::of`]): `/user/17` and `/user/18` are
+//! one class. The engine keeps one [`Classes`] for each server and worker and reports every
+//! complete answer to it. A class is *even* while other requests do not overtake its requests.
+//! Overtaking is counted in answers rather than in time, because on a busy server the response time
+//! also measures the queue. While a request is at the front of its connection, a server that works
+//! in order answers about as many other requests as it had in progress at the start ([`Mark`]). A
+//! request that sees far more answers than that was overtaken. Requests of a class that is unknown
+//! or was overtaken recently get a connection for themselves
+//! ([`RequestFlags::APART`](crate::request::pending_request::RequestFlags::APART)). The same
+//! applies to a class that takes far longer than the quickest class, because at low traffic nothing
+//! overtakes it, and to a class with long answers. Bound: [`CLASSES_MAX`] classes of 20 bytes;
+//! rarely used classes are replaced. The shapes of the first [`SHAPES_MAX`] are kept for status.
+//! docs/pipelining.md#kinds-of-requests
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -24,14 +28,16 @@ const SHAPES_MAX: usize = 32;
 const SHAPE_CHARS_MAX: usize = 60;
 /// Answers before a class counts as even.
 const EVEN_ANSWERS: u32 = 32;
-/// A request was overtaken when the other answers meanwhile exceed the requests in progress by this factor. The factor grows with the
-/// requests in progress: 1 per [`IN_FLIGHT_PER_TURN`] of them, at least 1.
+/// A request was overtaken when the other answers meanwhile exceed the requests in progress by this
+/// factor. The factor grows with the requests in progress: 1 per [`IN_FLIGHT_PER_TURN`] of them, at
+/// least 1.
 const TURNS_MAX: u64 = 8;
 const IN_FLIGHT_PER_TURN: u64 = 4;
 /// Fewest other answers that count as overtaking.
 const OVERTAKEN_MIN: u64 = 4;
-/// Shortest time at the front that counts: [`OVERTAKEN_FACTOR`] times the usual time of the class, between these two limits. On busy
-/// processors every request is delayed by a few milliseconds now and then.
+/// Shortest time at the front that counts: [`OVERTAKEN_FACTOR`] times the usual time of the class,
+/// between these two limits. On busy processors every request is delayed by a few milliseconds now
+/// and then.
 pub(crate) const OVERTAKEN_US: u64 = 2_000;
 const OVERTAKEN_FACTOR: u64 = 8;
 const OVERTAKEN_US_MAX: u64 = 50_000;
@@ -45,8 +51,9 @@ const FORGIVEN_AFTER: u32 = 8;
 const ALIKE_FACTOR: u32 = 4;
 /// Classes that take less than this are alike in any case, microseconds.
 const ALIKE_US: u32 = 1_000;
-/// Requests behind a longer answer save nothing, and if the server closes its connection behind it, they cut it off: data that the server
-/// has not read turns the close into a reset (RFC 1122 §4.2.2.13).
+/// Requests behind a longer answer save nothing, and if the server closes its connection behind it,
+/// they cut it off: data that the server has not read turns the close into a reset (RFC 1122
+/// §4.2.2.13).
 const SHARED_BYTES_MAX: u64 = 64 * 1024;
 /// Shorter answers in a row after which a class with long ones may share connections again.
 const LONG_ANSWERS: u8 = 64;
@@ -69,8 +76,9 @@ const ENDING_BYTES_MAX: usize = 5;
 pub struct ClassName(u32);
 
 impl ClassName {
-    /// The class of a method and a target in origin-form. Numbers, identifiers and long segments each count as one symbol. A file extension
-    /// such as `.css` is kept, and so is the presence of a query.
+    /// The class of a method and a target in origin-form. Numbers, identifiers and long segments
+    /// each count as one symbol. A file extension such as `.css` is kept, and so is the presence of
+    /// a query.
     pub(crate) fn of(method: &[u8], target: &[u8]) -> ClassName {
         let mut hash = DefaultHasher::new();
         hash.write(method);
@@ -128,7 +136,8 @@ fn add_segment(hash: &mut DefaultHasher, segment: &[u8]) {
     hash.write(ending);
 }
 
-/// Whether no segment of a target in origin-form looks generated. A generated segment may belong to one client or one use.
+/// Whether no segment of a target in origin-form looks generated. A generated segment may belong to
+/// one client or one use.
 pub(crate) fn is_plain(target: &[u8]) -> bool {
     let path = target.split(|byte| *byte == b'?').next().unwrap_or(target);
     !path.split(|byte| *byte == b'/').any(|segment| is_made_up(segment) || is_mixed(segment))
@@ -195,7 +204,8 @@ struct Class {
     name: u32,
     /// Answers since the last overtaken request.
     clean: u32,
-    /// First quartile of the time of requests that found an empty connection, microseconds; 0: unknown.
+    /// First quartile of the time of requests that found an empty connection, microseconds; 0:
+    /// unknown.
     time_us: u32,
     /// Remaining answers of the uneven period.
     uneven: u16,
@@ -323,7 +333,8 @@ impl Classes {
         })
     }
 
-    /// Learns from a complete answer. Whether the class is new, and [`Classes::on_new`] is to hear of its request.
+    /// Learns from a complete answer. Whether the class is new, and [`Classes::on_new`] is to hear
+    /// of its request.
     pub(crate) fn on_answer(&mut self, name: ClassName, answered: &Answered) -> bool {
         if name == ClassName::default() {
             return false;
@@ -351,7 +362,8 @@ impl Classes {
         }
     }
 
-    /// What is known of the classes whose shapes are known, those that were used most of late first.
+    /// What is known of the classes whose shapes are known, those that were used most of late
+    /// first.
     pub(crate) fn report(&self) -> Vec<ClassReport> {
         let known =
             self.shapes.iter().filter_map(|(name, shape)| Some((self.find(*name)?, &**shape)));

@@ -1,8 +1,8 @@
-//! Ends of upstream connections: closes, resets, cancellations, and what follows from them for the requests on them and for what
-//! waits.
+//! Ends of upstream connections: closes, resets, cancellations, and what follows from them for the
+//! requests on them and for what waits.
 //!
-//! What an end means for a request is decided in [`super::lost`], what is doubtful in [`super::doubts`]. One loop ends what has to
-//! ([`Upstreams::work_off`]); RFC 9112 §9.3.1-2;
+//! What an end means for a request is decided in [`super::lost`], what is doubtful in
+//! [`super::doubts`]. One loop ends what has to ([`Upstreams::work_off`]); RFC 9112 §9.3.1-2;
 //! docs/connections.md#trust-in-a-server, docs/retries.md.
 
 use super::Upstreams;
@@ -93,8 +93,8 @@ impl Upstreams {
         self.work_off(cx);
     }
 
-    /// Does what was noted, and what follows from it: connections end first, then what waits is given out. To be called at the end of
-    /// whatever notes something.
+    /// Does what was noted, and what follows from it: connections end first, then what waits is
+    /// given out. To be called at the end of whatever notes something.
     #[inline]
     pub(super) fn work_off(&mut self, cx: &mut Context) {
         if self.agenda.is_due() {

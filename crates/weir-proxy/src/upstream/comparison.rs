@@ -247,7 +247,8 @@ impl Comparison {
         self.in_force
     }
 
-    /// The 99th percentiles of kept and of fresh connections, microseconds; None: too little is known.
+    /// The 99th percentiles of kept and of fresh connections, microseconds; None: too little is
+    /// known.
     pub(crate) fn p99s_us(&self) -> [Option<u64>; 2] {
         [self.kept.p99_us(false), self.fresh.p99_us(true)]
     }

@@ -1,5 +1,6 @@
-//! Connections to servers made when requests need them, kept for a while, and closed; at the pace of back-off; and a server
-//! that is down looked for every second (stage forward). docs/connections.md, docs/retries.md.
+//! Connections to servers made when requests need them, kept for a while, and closed; at the pace
+//! of back-off; and a server that is down looked for every second (stage forward).
+//! docs/connections.md, docs/retries.md.
 
 use super::Upstreams;
 use super::agenda::{Agenda, Ending};
@@ -20,8 +21,8 @@ use crate::observe::server_event::What;
 use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::server::{Reach, SURPLUS_US, Server};
 
-/// While a worker has no connection to a server, it tries at least this often, whatever the back-off says: a server that
-/// is there again gets requests within a second.
+/// While a worker has no connection to a server, it tries at least this often, whatever the
+/// back-off says: a server that is there again gets requests within a second.
 const SCOUT_US: u64 = 800_000;
 
 /// How long an idle connection that is not needed and was never used is kept while it is unknown
@@ -30,7 +31,8 @@ const SCOUT_US: u64 = 800_000;
 const UNUSED_US: u64 = 1_000_000;
 
 impl Upstreams {
-    /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
+    /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close
+    /// it.
     pub(crate) fn upstream_started(&mut self, token: u64, socket: u64) -> bool {
         match self.pool.conn_of(token) {
             Some(index) => {
@@ -169,7 +171,8 @@ pub(super) fn check_rest(
     Some(Ending::ours(UpstreamEnd::Idle))
 }
 
-/// A server has closed a connection on which nothing was asked: when it does so after a while, weir does it first.
+/// A server has closed a connection on which nothing was asked: when it does so after a while, weir
+/// does it first.
 pub(super) fn note_idle_end(
     server: ServerIndex,
     rest_us: u64,
@@ -268,7 +271,8 @@ impl Pool {
         }
     }
 
-    /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
+    /// Begins to make one more connection, when its time has come: in the position without one that
+    /// may be tried first.
     pub(super) fn make_connection(&mut self, server: ServerIndex, cx: &mut Context) -> ConnKey {
         let is_urgent = is_urgent(self, server, cx);
         let spares = self.servers[server]
@@ -378,8 +382,8 @@ impl Pool {
         }
     }
 
-    /// Makes sure that a server without connections is tried again soon, by the first of them, and once more before nothing waits for it
-    /// any longer.
+    /// Makes sure that a server without connections is tried again soon, by the first of them, and
+    /// once more before nothing waits for it any longer.
     fn look_out(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &mut self.servers[server];
         if machine.ready > 0 {
@@ -398,8 +402,8 @@ impl Pool {
         }
     }
 
-    /// A server that was down has answered: all connections that are to be made are due now. Not earlier, because something in front of it
-    /// may accept and close.
+    /// A server that was down has answered: all connections that are to be made are due now. Not
+    /// earlier, because something in front of it may accept and close.
     pub(super) fn follow_scout(&mut self, server: ServerIndex, cx: &mut Context) {
         self.servers[server].contact.was_down = false;
         if !self.servers[server].standing.keeps_connections() {
@@ -419,8 +423,8 @@ impl Pool {
     }
 }
 
-/// Whether what asks for a server waits for one connect and not for its back-off: no connection is up, and the server need not be starting
-/// again.
+/// Whether what asks for a server waits for one connect and not for its back-off: no connection is
+/// up, and the server need not be starting again.
 fn is_urgent(pool: &Pool, server: ServerIndex, cx: &Context) -> bool {
     let machine = &pool.servers[server];
     let failures_max = cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
@@ -428,7 +432,8 @@ fn is_urgent(pool: &Pool, server: ServerIndex, cx: &Context) -> bool {
         && !machine.contact.is_awaited(pool.hints.awaited_until_us(server), failures_max)
 }
 
-/// What has come for a server without connections finds out at once whether it is back, by the connection that would be tried next.
+/// What has come for a server without connections finds out at once whether it is back, by the
+/// connection that would be tried next.
 fn hurry_scout(pool: &mut Pool, server: ServerIndex, cx: &mut Context) {
     let machine = &pool.servers[server];
     if machine.waiting.is_calm() || !is_urgent(pool, server, cx) {

@@ -306,8 +306,8 @@ impl UpstreamConn {
         self.out.is_complete() && self.log.pending_len() == 0
     }
 
-    /// Puts new input behind what is kept, and takes all of it out unless that is still the beginning of a head
-    /// ([`ReplyReader::join`]).
+    /// Puts new input behind what is kept, and takes all of it out unless that is still the
+    /// beginning of a head ([`ReplyReader::join`]).
     pub(crate) fn complete_stash(&mut self, input: &[u8], limits: &Limits) -> Option<Vec<u8>> {
         self.reply.reader.join(input, limits).map(Cow::into_owned)
     }
@@ -422,7 +422,8 @@ impl UpstreamConn {
         }
     }
 
-    /// Apart, so that the steps through a body need not make room for a head: 0.5 % of a request's instructions.
+    /// Apart, so that the steps through a body need not make room for a head: 0.5 % of a request's
+    /// instructions.
     #[inline(never)]
     fn step_head(
         &mut self,

@@ -1,12 +1,15 @@
 //! Crashes of a server: its connections end without notice, and then it refuses new ones.
 //!
-//! Some programs cannot bear several requests on one connection and exit, such as a node server that uses `res.socket`, which is null
-//! while a pipelined response waits its turn. The engine keeps one [`CrashDetector`] for each server and worker, and reports to it
-//! each connection of the pool that the server ends without announcing it, and each connect that fails. If requests shared a
-//! connection that ended, the crash is a doubt ([`DiesShared`](crate::cross::doubt::Doubt::DiesShared)). If requests were unanswered
-//! and none shared a connection, the server also crashes without pipelining, which is what [`Trust`](crate::upstream::trust::Trust)
-//! is told. A server that closes connections and accepts new ones has not crashed: many close after a number of responses.
-//! Bound: three words. docs/pipelining-trust.md#trust
+//! Some programs cannot bear several requests on one connection and exit, such as a node server
+//! that uses `res.socket`, which is null while a pipelined response waits its turn. The engine
+//! keeps one [`CrashDetector`] for each server and worker, and reports to it each connection of the
+//! pool that the server ends without announcing it, and each connect that fails. If requests shared
+//! a connection that ended, the crash is a doubt
+//! ([`DiesShared`](crate::cross::doubt::Doubt::DiesShared)). If requests were unanswered and none
+//! shared a connection, the server also crashes without pipelining, which is what
+//! [`Trust`](crate::upstream::trust::Trust) is told. A server that closes connections and accepts
+//! new ones has not crashed: many close after a number of responses. Bound: three words.
+//! docs/pipelining-trust.md#trust
 
 use super::pool::Pool;
 use crate::base::keys::ServerIndex;
@@ -37,7 +40,8 @@ pub(crate) struct CrashDetector {
 }
 
 impl CrashDetector {
-    /// The server has ended a connection without announcing it. `unanswered`: requests that were sent on it.
+    /// The server has ended a connection without announcing it. `unanswered`: requests that were
+    /// sent on it.
     fn on_end(&mut self, now_us: u64, unanswered: usize) {
         if now_us.saturating_sub(self.since_us) >= CRASH_US {
             *self = CrashDetector { since_us: now_us, ..CrashDetector::default() };
@@ -45,7 +49,8 @@ impl CrashDetector {
         self.unanswered = self.unanswered.max(unanswered);
     }
 
-    /// The server refuses a connection, and none is open. Returns what the crash says, once, if it is one.
+    /// The server refuses a connection, and none is open. Returns what the crash says, once, if it
+    /// is one.
     fn on_refused(&mut self, now_us: u64) -> Option<Crash> {
         let crash = match self.unanswered {
             _ if now_us.saturating_sub(self.since_us) >= REFUSED_US => None,
@@ -57,7 +62,8 @@ impl CrashDetector {
     }
 }
 
-/// A server has ended a connection without announcing it. `unanswered`: requests that were sent on it.
+/// A server has ended a connection without announcing it. `unanswered`: requests that were sent on
+/// it.
 #[cold]
 pub(super) fn on_end(server: ServerIndex, unanswered: usize, pool: &mut Pool, cx: &Context) {
     pool.servers[server].learned.crash.on_end(cx.now_us, unanswered);
@@ -76,12 +82,13 @@ pub(super) fn on_refused(server: ServerIndex, pool: &mut Pool, cx: &Context) -> 
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a crash is the end of connections before a refusal, and is reported once. How: step by step.
+    //! Proves: a crash is the end of connections before a refusal, and is reported once. How: step
+    //! by step.
 
     use super::*;
 
-    /// Returns the report after connections with these numbers of unanswered requests ended at these
-    /// times, and a connect failed at `refused_us`.
+    /// Returns the report after connections with these numbers of unanswered requests ended at
+    /// these times, and a connect failed at `refused_us`.
     fn reported(ends: &[(u64, usize)], refused_us: u64) -> Option<Crash> {
         let mut detector = CrashDetector::default();
         ends.iter()

@@ -161,8 +161,9 @@ fn leave_crowded(
 }
 
 impl Upstreams {
-    /// Something waits for its first answer from a server, here or at another worker: connections that rest are closed; if there are
-    /// none, one that is busy is when it has run empty: that which is likely to be the first.
+    /// Something waits for its first answer from a server, here or at another worker: connections
+    /// that rest are closed; if there are none, one that is busy is when it has run empty: that
+    /// which is likely to be the first.
     pub(crate) fn vacate(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &self.pool.servers[server];
         let kept = machine.kept;

@@ -1,5 +1,6 @@
-//! Connections that fall silent: the server never answers what is sent on them, and on its others it does. Some servers stop reading a
-//! connection that has had several requests at once (reactor-netty); nothing on the wire shows it, and each costs a client its time-out.
+//! Connections that fall silent: the server never answers what is sent on them, and on its others
+//! it does. Some servers stop reading a connection that has had several requests at once
+//! (reactor-netty); nothing on the wire shows it, and each costs a client its time-out.
 //!
 //! The engine keeps one [`DeafDetector`] for each server and worker. When weir ends a connection
 //! because its next answer is not wanted any more, the connection counts if it has ever had several
@@ -55,8 +56,8 @@ impl DeafDetector {
 }
 
 impl UpstreamConn {
-    /// The start of the silence, if the connection has ever had several requests at a time and a safe one is next. None: part of the answer
-    /// has arrived, or the silence proves nothing.
+    /// The start of the silence, if the connection has ever had several requests at a time and a
+    /// safe one is next. None: part of the answer has arrived, or the silence proves nothing.
     fn deaf_since_us(&self) -> Option<u64> {
         let is_read =
             self.is_ready() && !self.reading.paused && self.owner.is_none() && !self.wait.rehearses;
@@ -89,7 +90,8 @@ pub(super) fn on_end(index: ConnKey, loss: Loss, pool: &mut Pool, cx: &Context) 
 
 #[cfg(test)]
 mod tests {
-    //! Proves: three connections that fall silent within ten minutes are too many, those of one moment count once. How: step by step.
+    //! Proves: three connections that fall silent within ten minutes are too many, those of one
+    //! moment count once. How: step by step.
 
     use super::*;
 

@@ -18,8 +18,8 @@
 //!    cost more. Observation can't tell these apart, only an experiment can: a trial changes the
 //!    depth for one epoch and compares the time to drain a full pipeline.
 //!
-//! A rejected trial is followed by a pause that doubles, so that the limit doesn't flap; the pause ends early when the
-//! server becomes twice as fast or slow. Integers only, one division an epoch.
+//! A rejected trial is followed by a pause that doubles, so that the limit doesn't flap; the pause
+//! ends early when the server becomes twice as fast or slow. Integers only, one division an epoch.
 
 use crate::plan::PipelineMode;
 
@@ -29,9 +29,10 @@ mod tests;
 /// Delay from depth that is accepted without asking what causes it. About the time that the network
 /// and a scheduler turn cost anyway.
 pub(crate) const DELAY_BUDGET_US: u64 = 1000;
-/// Deepest adaptive pipeline. From 32 on a further doubling hardly shows in the CPU for a request; a single connection
-/// needs more to stay busy during a long turn. But what a closing connection leaves unanswered is sent again: at 128,
-/// and servers that close after 1,000 requests, one request in eight at worst.
+/// Deepest adaptive pipeline. From 32 on a further doubling hardly shows in the CPU for a request;
+/// a single connection needs more to stay busy during a long turn. But what a closing connection
+/// leaves unanswered is sent again: at 128, and servers that close after 1,000 requests, one
+/// request in eight at worst.
 pub(crate) const DEPTH_MAX: u32 = 128;
 /// Depth before anything is known: no request waits behind another until that is found to cost
 /// nothing.
@@ -110,7 +111,8 @@ pub(crate) struct Depth {
     /// Epochs that are ignored, because connections still hold what a rejected trial has put on
     /// them.
     unsettled: u32,
-    /// The direction of the next trial when both are possible: that of the last accepted, or against the last rejected.
+    /// The direction of the next trial when both are possible: that of the last accepted, or
+    /// against the last rejected.
     deeper_next: bool,
     pause: Pause,
 }
@@ -299,7 +301,8 @@ impl Depth {
         let is_line = reading.mean_ns >= self.first_ns / 2;
         let may_fall = is_line && reading.harmless <= limit / 2;
         let pause_is_over = self.pause.is_over(reading.drain_ns());
-        // Requests wait, here or there, so that batches are free. Half of the line leaves no connection idle.
+        // Requests wait, here or there, so that batches are free. Half of the line leaves no
+        // connection idle.
         let half = u32::try_from(reading.depth_x16 / 32).unwrap_or(deeper).min(deeper);
         if reading.harmless / 2 >= limit {
             self.limit = reading.harmless.min(deeper);

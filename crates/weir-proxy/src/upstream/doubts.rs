@@ -34,7 +34,8 @@ pub(super) fn on_doubt(index: ConnKey, doubt: Doubt, pool: &mut Pool, cx: &mut C
     } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || conn.reply.begun {
         Loss::BadAnswer
     } else {
-        // It may be the tail of the answer before: the oldest request is asked again, alone on a new connection.
+        // It may be the tail of the answer before: the oldest request is asked again, alone on a
+        // new connection.
         Loss::Broken
     };
     Ending { loss, why: UpstreamEnd::Doubt(doubt) }

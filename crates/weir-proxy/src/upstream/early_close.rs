@@ -12,7 +12,8 @@
 const ANSWERS_MIN: u64 = 8;
 /// This many short ends of the last eight are too many.
 const SHORT_ENDS_MAX: u32 = 5;
-/// Ends within this time of one that counted are the same event: a server that dies takes all its connections along.
+/// Ends within this time of one that counted are the same event: a server that dies takes all its
+/// connections along.
 const APART_US: u64 = 100_000;
 /// After this long without an end nothing is held against the server.
 const MEMORY_US: u64 = 60_000_000;
@@ -48,7 +49,8 @@ impl EarlyCloseDetector {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: only a server that ends pipelined connections early, over and over, is found. How: step by step.
+    //! Proves: only a server that ends pipelined connections early, over and over, is found. How:
+    //! step by step.
 
     use super::*;
 

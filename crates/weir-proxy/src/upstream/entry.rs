@@ -56,7 +56,8 @@ impl Entry {
         !self.cancelled && !self.given_up
     }
 
-    /// Whether it can be taken back as long as nothing of it was given to the driver: nothing else counts on it.
+    /// Whether it can be taken back as long as nothing of it was given to the driver: nothing else
+    /// counts on it.
     pub(crate) fn is_retractable(&self) -> bool {
         let kept = [RequestFlags::STREAMING, RequestFlags::TRIAL, RequestFlags::QUARANTINED];
         let has_place_elsewhere = self.doubled || self.moved || self.is_copy;

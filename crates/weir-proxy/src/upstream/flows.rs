@@ -85,7 +85,8 @@ pub(crate) fn begin_flow(
     let plan = Arc::clone(&cx.plan);
     let plan = &plan.upstreams[usize::from(upstream)];
     let key = hash_of(client.ip());
-    // Another worker may take the last place between the look and the choice; each turn excludes a server.
+    // Another worker may take the last place between the look and the choice; each turn excludes a
+    // server.
     loop {
         let index = choose(&mut all.groups, upstream, key, *tried, &all.pool, cx)?;
         tried.add(index);

@@ -103,7 +103,8 @@ impl Placing<'_> {
         let (is_full, is_up) = (machine.is_full(), machine.contact.failures == 0);
         let all = machine.limits.all;
         let Some(fresh) = machine.fresh.as_deref_mut() else { return false };
-        // A client may have several requests here at a time, but only one for which a connection is being made.
+        // A client may have several requests here at a time, but only one for which a connection is
+        // being made.
         let is_able = is_up
             && !is_full
             && fresh.open < all

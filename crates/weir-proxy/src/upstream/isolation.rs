@@ -355,7 +355,8 @@ impl Isolation {
         running.is_some_and(|running| running.id == ask.id && running.clean)
     }
 
-    /// A request from the quarantine was lost. `accused`: its server may have died of it, and its other connections end within [`LOOK_US`].
+    /// A request from the quarantine was lost. `accused`: its server may have died of it, and its
+    /// other connections end within [`LOOK_US`].
     pub(super) fn on_lost(&mut self, ask: &PendingRequest, accused: bool, cx: &Context) {
         if accused {
             self.quarantines[usize::from(ask.upstream)].quiet_until_us = cx.now_us + LOOK_US;

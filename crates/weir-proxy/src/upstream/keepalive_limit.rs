@@ -91,7 +91,8 @@ impl KeepaliveLimit {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a limit is learned from equal ends, kept through others, forgotten when it is wrong. How: examples.
+    //! Proves: a limit is learned from equal ends, kept through others, forgotten when it is wrong.
+    //! How: examples.
 
     use super::*;
 

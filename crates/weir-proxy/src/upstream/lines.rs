@@ -139,7 +139,8 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each kind keeps its order and its front, whatever is taken out; the oldest of both is found. How: examples.
+    //! Proves: each kind keeps its order and its front, whatever is taken out; the oldest of both
+    //! is found. How: examples.
 
     use super::*;
     use crate::base::keys::{ExchangeKey, Key};

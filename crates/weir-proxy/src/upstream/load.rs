@@ -1,4 +1,5 @@
-//! The part of one worker in the [concurrency limit](crate::cross::limit) of a server: it counts answers and applies the limit.
+//! The part of one worker in the [concurrency limit](crate::cross::limit) of a server: it counts
+//! answers and applies the limit.
 //!
 //! A worker counts only while it has as many connections to the server as requests share, so it
 //! costs nothing far from the limit. Bound: it reports at most [`ANSWERS`] answers late, or

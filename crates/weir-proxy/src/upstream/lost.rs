@@ -30,7 +30,8 @@ use crate::upstream::server::{Reach, Server};
 pub(super) const ABRUPT_US: u64 = 100_000;
 /// A connection that ends without an answer within this time counts as a failed try.
 const FRUITLESS_US: u64 = 1_000_000;
-/// How often a request may be the next one when a server ends a connection in order, before it is taken for the reason.
+/// How often a request may be the next one when a server ends a connection in order, before it is
+/// taken for the reason.
 const PASSED_MAX: u8 = 2;
 
 /// How a connection came to its end.
@@ -38,12 +39,14 @@ const PASSED_MAX: u8 = 2;
 pub(super) enum Loss {
     /// The server said with an answer that it processed nothing behind it.
     Announced,
-    /// Between two answers: of an answer that ends by close, or one after which the connection is not good for the next.
+    /// Between two answers: of an answer that ends by close, or one after which the connection is
+    /// not good for the next.
     Orderly,
-    /// The server closed between two answers without saying so: a limit, an idle timer; or it died of the oldest request, which
-    /// looks the same when it had read all that was sent.
+    /// The server closed between two answers without saying so: a limit, an idle timer; or it died
+    /// of the oldest request, which looks the same when it had read all that was sent.
     Closed,
-    /// Our own decision, because of one client: the others are not to blame, and their tries are not counted.
+    /// Our own decision, because of one client: the others are not to blame, and their tries are
+    /// not counted.
     Ours,
     /// The server reset it, or closed it within an answer or before the first: it may have died.
     Died,
@@ -178,7 +181,8 @@ impl Lost {
         self.loss == Loss::Died && self.front_us.is_some() && !self.rehearsal
     }
 
-    /// How many requests were sent on it and not answered, if the server ended it without announcing that.
+    /// How many requests were sent on it and not answered, if the server ended it without
+    /// announcing that.
     pub(super) fn sudden_end(&self) -> Option<usize> {
         self.sudden.then(|| self.entries.iter().filter(|entry| !self.is_unsent(entry)).count())
     }
@@ -188,7 +192,8 @@ impl Lost {
         self.rehearsal
     }
 
-    /// Whether another program may have taken the place of its server: the connection was shared, and was broken off.
+    /// Whether another program may have taken the place of its server: the connection was shared,
+    /// and was broken off.
     pub(super) fn may_be_replaced(&self) -> bool {
         self.pooled && self.is_failure()
     }
@@ -198,14 +203,14 @@ impl Lost {
         matches!(self.loss, Loss::Died | Loss::Broken)
     }
 
-    /// Answers that it brought while others were asked on it, if its end shows that its server does not answer what follows another
-    /// request.
+    /// Answers that it brought while others were asked on it, if its end shows that its server does
+    /// not answer what follows another request.
     pub(super) fn piped_answers(&self) -> Option<u64> {
         (self.pipelined && !self.rehearsal).then_some(self.answers - self.answers_alone)
     }
 
-    /// Removes a client's connection that has ended; or notes what the end of one of the pool says about the server, and has another
-    /// one made.
+    /// Removes a client's connection that has ended; or notes what the end of one of the pool says
+    /// about the server, and has another one made.
     pub(super) fn replace(
         &self,
         index: ConnKey,
@@ -235,7 +240,8 @@ impl Lost {
         }
     }
 
-    /// Whether it brought nothing, nor has anything else of its server lately: whatever accepts there may be no server.
+    /// Whether it brought nothing, nor has anything else of its server lately: whatever accepts
+    /// there may be no server.
     fn is_barren(&self, pool: &Pool, cx: &Context) -> bool {
         let is_useful = |index: &ConnKey| pool.conns.at(*index).history.answers > 0;
         let is_useless =
@@ -245,14 +251,16 @@ impl Lost {
             && !pool.servers[self.server].conns.iter().any(is_useful)
     }
 
-    /// How many of its requests were to show whether the suspended server works again. None of them shows it any more.
+    /// How many of its requests were to show whether the suspended server works again. None of them
+    /// shows it any more.
     pub(super) fn end_trials(&mut self) -> usize {
         let trials = self.entries.iter_mut().map(|entry| &mut entry.ask.traits);
         let trials = trials.filter(|traits| traits.has(RequestFlags::TRIAL));
         trials.map(|traits| *traits = traits.without(RequestFlags::TRIAL)).count()
     }
 
-    /// What becomes of each request that was on a connection: it fails, or it is among those to be placed again, oldest first.
+    /// What becomes of each request that was on a connection: it fails, or it is among those to be
+    /// placed again, oldest first.
     pub(super) fn reclaim_all(
         &mut self,
         pool: &Pool,
@@ -301,8 +309,8 @@ impl Lost {
         let unsent = self.is_unsent(entry);
         let is_barren = self.is_barren(pool, cx);
         ask.barren = ask.barren.saturating_add(u8::from(is_barren));
-        // Whether its client has seen some of the answer that broke off, and is closed for that with all that it asked behind it, is for
-        // that client's side to find out.
+        // Whether its client has seen some of the answer that broke off, and is closed for that
+        // with all that it asked behind it, is for that client's side to find out.
         let is_unclear =
             self.begun && (oldest || ask.client == self.client && ask.id.worker == cx.worker);
         let is_streaming = ask.traits.has(RequestFlags::STREAMING);

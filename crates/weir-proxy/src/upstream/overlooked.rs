@@ -41,7 +41,8 @@ pub(super) fn check_silence(
     let conn = pool.conns.at(index);
     let server = conn.server;
     let machine = &pool.servers[server];
-    // A server that overlooks requests fails its rehearsal. Without one, or where it fell short since, it is helped.
+    // A server that overlooks requests fails its rehearsal. Without one, or where it fell short
+    // since, it is helped.
     let repeats = cx.plan.upstreams[usize::from(machine.upstream)].escapes();
     let is_cleared = machine.learned.usual.overlook.is_cleared() || !repeats;
     let is_suspect = !conn.wait.rehearses && (!is_cleared || machine.is_cut_short(cx.now_us));

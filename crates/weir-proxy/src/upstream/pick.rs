@@ -1,7 +1,8 @@
 //! Which connection of a server takes a request (stage schedule).
 //!
-//! Pure: a [`View`] and a request in, a [`Pick`] out. Where something has to be done first (a connection is marked, ends, or is waited for)
-//! it says so, and [`super::placing`] does it, at one place. docs/pipelining.md#which-connection-a-request-gets
+//! Pure: a [`View`] and a request in, a [`Pick`] out. Where something has to be done first (a
+//! connection is marked, ends, or is waited for) it says so, and [`super::placing`] does it, at one
+//! place. docs/pipelining.md#which-connection-a-request-gets
 
 use super::lost::ABRUPT_US;
 use super::view::View;

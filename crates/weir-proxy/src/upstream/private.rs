@@ -64,7 +64,8 @@ impl Upstreams {
     }
 
     /// A connect for one client has failed: the next address, another server, or an error.
-    /// `is_servers`: it was the server that could not be reached, and not the client's address that could not be used.
+    /// `is_servers`: it was the server that could not be reached, and not the client's address that
+    /// could not be used.
     pub(super) fn own_failed(
         &mut self,
         index: ConnKey,

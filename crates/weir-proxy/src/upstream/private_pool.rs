@@ -144,7 +144,8 @@ pub(super) enum Unreached {
 pub(super) enum Failed {
     /// Another connect is under way, or no request waits any more.
     Waits,
-    /// All addresses of the destination of a request have failed, one of them by its timeout if `timed_out`.
+    /// All addresses of the destination of a request have failed, one of them by its timeout if
+    /// `timed_out`.
     NoAddress { request: ExchangeId, timed_out: bool },
     /// All addresses of this server have failed, for this client.
     NoServer(ServerIndex, ClientKey),

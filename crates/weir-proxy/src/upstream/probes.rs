@@ -366,8 +366,8 @@ impl Health {
         self.probe_done(server, verdict, pool, groups, cx)
     }
 
-    /// As [`Engine::upstream_ended`](crate::engine::Engine::upstream_ended), or with how else it has ended
-    /// [`Engine::upstream_failed`](crate::engine::Engine::upstream_failed).
+    /// As [`Engine::upstream_ended`](crate::engine::Engine::upstream_ended), or with how else it
+    /// has ended [`Engine::upstream_failed`](crate::engine::Engine::upstream_failed).
     pub(super) fn probe_ended(
         &mut self,
         token: u64,

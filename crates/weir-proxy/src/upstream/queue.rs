@@ -188,7 +188,8 @@ impl Hasher for Names {
     }
 
     fn write_u32(&mut self, value: u32) {
-        // An odd factor (of the golden ratio), and the high bits, which depend on all others, into the low ones.
+        // An odd factor (of the golden ratio), and the high bits, which depend on all others, into
+        // the low ones.
         let mixed = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ mixed >> 32;
     }

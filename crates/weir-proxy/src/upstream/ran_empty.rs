@@ -72,7 +72,8 @@ impl RanEmpty {
         self.emptied.push(Emptied::of(index, pool));
     }
 
-    /// The turn ends: those at a sync point of the turns before, each of which is for [`RanEmpty::reopen`].
+    /// The turn ends: those at a sync point of the turns before, each of which is for
+    /// [`RanEmpty::reopen`].
     #[inline]
     pub(super) fn begin_synced(&mut self) -> Vec<Emptied> {
         std::mem::replace(&mut self.synced_before, std::mem::take(&mut self.synced))
@@ -149,7 +150,8 @@ impl RanEmpty {
         there.map(|ran| pool.conns.at(ran.index).rest.until_us).min()
     }
 
-    /// Whether a request waits for a connection of which it is only not known yet whether everything was read.
+    /// Whether a request waits for a connection of which it is only not known yet whether
+    /// everything was read.
     fn is_awaited(&self, pool: &Pool) -> bool {
         let awaited = |ran: &Emptied| {
             ran.is_there(pool) && {

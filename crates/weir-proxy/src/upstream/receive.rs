@@ -1,7 +1,7 @@
 //! Matches responses to the oldest unanswered request, and draws the consequences (stage receive).
 //!
-//! Bodies are watched in [`super::watch`]; connections are made in [`super::connect`] and end in [`super::close`]. RFC
-//! 9112 §9.2, §9.3.
+//! Bodies are watched in [`super::watch`]; connections are made in [`super::connect`] and end in
+//! [`super::close`]. RFC 9112 §9.2, §9.3.
 
 use std::ops::ControlFlow;
 
@@ -40,15 +40,17 @@ use crate::upstream::entry::Entry;
 use crate::upstream::misframing::BEGINNING;
 use crate::upstream::server::Reach;
 
-/// Bytes of an unwanted response that are read to keep its connection; with more to come the connection is closed.
+/// Bytes of an unwanted response that are read to keep its connection; with more to come the
+/// connection is closed.
 const DISCARD_BYTES_MAX: u64 = 256 * 1024;
 /// How long one of unknown length is read for that.
 const DISCARD_US: u64 = 1_000_000;
 /// A response larger than this keeps others from being queued behind it.
 pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 
-/// A connection that ran empty rests this many times as long as its last responses took, and at most this long. After a
-/// surplus response the server still works on a request that weir takes for answered; it shows during the rest.
+/// A connection that ran empty rests this many times as long as its last responses took, and at
+/// most this long. After a surplus response the server still works on a request that weir takes for
+/// answered; it shows during the rest.
 const REST_ANSWERS: u64 = 2;
 const REST_US_MAX: u64 = 100_000;
 
@@ -78,7 +80,8 @@ impl Before {
     }
 }
 
-/// Whether reading a receive continues. If not, how the connection ends, unless it is gone or need not end.
+/// Whether reading a receive continues. If not, how the connection ends, unless it is gone or need
+/// not end.
 pub(super) type Reading = ControlFlow<Option<Ending>>;
 
 /// The connection ends.
@@ -131,7 +134,8 @@ impl Upstreams {
         self.pool.receive_again(token, cx);
     }
 
-    /// Reads the bytes of a server, from where the last complete head ended, and acts on the result.
+    /// Reads the bytes of a server, from where the last complete head ended, and acts on the
+    /// result.
     pub(super) fn read_answers(
         &mut self,
         index: ConnKey,
@@ -187,7 +191,8 @@ impl Upstreams {
         }
     }
 
-    /// Reads the bytes of a server until they are used up or the connection has to end, which is returned.
+    /// Reads the bytes of a server until they are used up or the connection has to end, which is
+    /// returned.
     #[inline]
     fn read_steps(
         &mut self,
@@ -285,7 +290,8 @@ impl Upstreams {
     }
 }
 
-/// Responses were complete within a receive: what that says about the server. Returns how long each took.
+/// Responses were complete within a receive: what that says about the server. Returns how long each
+/// took.
 #[inline]
 fn note_answers(
     index: ConnKey,
@@ -319,7 +325,8 @@ fn note_answers(
     // Requests that wait because all connections are full would be in line behind this connection.
     let waiting = machine.waiting.unparked() / machine.made().max(1) as usize;
     let depth = before.depth + waiting as u32;
-    // A request that was sent twice does not show the server's usual time, nor does a connection made for one request.
+    // A request that was sent twice does not show the server's usual time, nor does a connection
+    // made for one request.
     if !pool.conns.at(index).wait.nudged && (pooled || machine.fresh.is_none()) {
         machine.learned.usual.on_answers(elapsed_us, answered);
         machine.learned.depth.on_answers(&Answers {
@@ -333,8 +340,8 @@ fn note_answers(
     elapsed_us / u64::from(answered)
 }
 
-/// Responses were complete within a receive, each of which took this long: whether the connection continues, and takes
-/// requests.
+/// Responses were complete within a receive, each of which took this long: whether the connection
+/// continues, and takes requests.
 #[inline]
 fn look_behind(
     index: ConnKey,
@@ -362,7 +369,8 @@ fn look_behind(
     let conn = pool.conns.at(index);
     let machine = &pool.servers[server];
     if conn.history.pipelined && is_empty && machine.mode.share_client {
-        // The next request may be another client's: it must not get a response still owed to this client.
+        // The next request may be another client's: it must not get a response still owed to this
+        // client.
         return After::Ends(Ending::ours(UpstreamEnd::ShareClient));
     }
     if conn.gate.leftover && is_empty {
@@ -433,7 +441,8 @@ pub(super) fn on_body(
 }
 
 /// Bytes of an unwanted response: a short remainder is read, a long one costs the connection. Where
-/// its length is unknown, the same amount is read before it is taken for long, for a second at most.
+/// its length is unknown, the same amount is read before it is taken for long, for a second at
+/// most.
 fn discard(
     index: ConnKey,
     bytes: usize,
@@ -538,7 +547,8 @@ fn on_end(
     })
 }
 
-/// Whether a body may come behind the response to this request, where none may follow: the server has done that before.
+/// Whether a body may come behind the response to this request, where none may follow: the server
+/// has done that before.
 fn may_stray(index: ConnKey, entry: &Entry, pool: &Pool) -> bool {
     let conn = pool.conns.at(index);
     let strays =
@@ -546,7 +556,8 @@ fn may_stray(index: ConnKey, entry: &Entry, pool: &Pool) -> bool {
     strays && !conn.wait.rehearses
 }
 
-/// The response to the oldest request on this connection is complete: it is counted, and the requester is informed.
+/// The response to the oldest request on this connection is complete: it is counted, and the
+/// requester is informed.
 pub(super) fn answer_ended(
     index: ConnKey,
     entry: &Entry,
@@ -568,8 +579,8 @@ pub(super) fn answer_ended(
     }
 }
 
-/// The end of the connection ends the response to its oldest request: its held-back bytes are delivered. Returns how
-/// the connection ends.
+/// The end of the connection ends the response to its oldest request: its held-back bytes are
+/// delivered. Returns how the connection ends.
 pub(super) fn answer_closed(
     index: ConnKey,
     pool: &mut Pool,

@@ -40,13 +40,15 @@ const TARGET_BYTES_MAX: usize = 1024;
 const BODY_BYTES_MAX: u64 = 64 * 1024;
 /// Lead over other targets, in requests, that a target which may be personal needs.
 const REPEATED_MIN: u32 = 8;
-/// Rehearsals without a result that count as one failure. The server announced the end of the connection, or weir had to close it.
+/// Rehearsals without a result that count as one failure. The server announced the end of the
+/// connection, or weir had to close it.
 const BARREN_MAX: u8 = 4;
 
 /// The state of rehearsals with one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rehearsal {
-    /// The most frequent target of late (Boyer-Moore majority vote): its hash, and its lead over others.
+    /// The most frequent target of late (Boyer-Moore majority vote): its hash, and its lead over
+    /// others.
     asked: (u64, u32),
     /// The next rehearsal.
     found: Option<Box<Found>>,
@@ -81,8 +83,8 @@ impl Rehearsal {
     }
 }
 
-/// The server wants a rehearsal, and has just answered a request with `body_bytes` of body: uses the target of that request if it may be
-/// asked for again.
+/// The server wants a rehearsal, and has just answered a request with `body_bytes` of body: uses
+/// the target of that request if it may be asked for again.
 #[cold]
 pub(super) fn offer(index: ConnKey, entry: &Entry, body_bytes: u64, pool: &mut Pool, cx: &Context) {
     let conn = pool.conns.at(index);

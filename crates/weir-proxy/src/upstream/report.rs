@@ -16,7 +16,8 @@ use crate::observe::accounting::Account;
 use crate::observe::report::{ConnectionReport, ConnectionState, ServerReport};
 
 impl Upstreams {
-    /// All servers, in the order of the plan. `relays`: connections by server whose bytes the driver moves, or will. Visits every connection once.
+    /// All servers, in the order of the plan. `relays`: connections by server whose bytes the
+    /// driver moves, or will. Visits every connection once.
     pub(crate) fn report(&self, relays: Vec<u32>, cx: &Context) -> Vec<ServerReport> {
         let mut tunnels = relays;
         let mut used: Vec<bool> =
@@ -139,7 +140,8 @@ impl View<'_> {
         }
     }
 
-    /// The number of this worker's connection at `position`: the inverse of how connections are dealt to workers.
+    /// The number of this worker's connection at `position`: the inverse of how connections are
+    /// dealt to workers.
     fn connection_number(&self, server: ServerIndex, position: u32) -> u32 {
         let workers = u32::from(self.cx.workers);
         let first = (u32::from(self.cx.worker) + workers - server.number() % workers) % workers;

@@ -117,7 +117,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the flushes, releases and cuts, an unanswered request can be copied out unchanged.
+        /// Whatever the flushes, releases and cuts, an unanswered request can be copied out
+        /// unchanged.
         #[test]
         fn unanswered_requests_stay(
             requests in prop::collection::vec((1usize..300, any::<bool>(), 0usize..3, prop::option::of(0usize..4)), 1..60)

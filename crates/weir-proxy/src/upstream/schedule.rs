@@ -67,7 +67,8 @@ impl Upstreams {
         if ask.traits.has(RequestFlags::TRIAL) {
             let has_connection = self.placing().pick(server, &ask, cx).is_some();
             self.work_off(cx);
-            // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
+            // Another time: a request that must not be noticed doesn't wait for a connection to a
+            // server in doubt.
             ask.traits =
                 if has_connection { ask.traits } else { ask.traits.without(RequestFlags::TRIAL) };
         }
@@ -127,7 +128,8 @@ impl Upstreams {
         }
     }
 
-    /// Gives waiting requests to connections as far as there is room, and has more made for the others.
+    /// Gives waiting requests to connections as far as there is room, and has more made for the
+    /// others.
     #[inline]
     pub(super) fn dispatch(&mut self, server: ServerIndex, cx: &mut Context) {
         self.placing().dispatch(server, cx);

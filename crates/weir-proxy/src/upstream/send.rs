@@ -1,4 +1,5 @@
-//! Requests and bodies sent to servers: everything that one turn has for a connection leaves in one send (stage forward).
+//! Requests and bodies sent to servers: everything that one turn has for a connection leaves in one
+//! send (stage forward).
 
 use bytes::Bytes;
 

@@ -70,7 +70,8 @@ pub(crate) struct Mode {
     /// It represents many destinations
     /// ([`Context::is_anywhere`](crate::context::Context::is_anywhere)).
     pub anywhere: bool,
-    /// Its connections belong to clients or requests and are made when those need them: [`Pool::is_private`].
+    /// Its connections belong to clients or requests and are made when those need them:
+    /// [`Pool::is_private`].
     pub private: bool,
     /// Its upstream has other servers.
     pub several: bool,

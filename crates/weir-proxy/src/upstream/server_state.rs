@@ -1,4 +1,5 @@
-//! Whether a server takes new requests, and why not: what the operator ordered and what health found.
+//! Whether a server takes new requests, and why not: what the operator ordered and what health
+//! found.
 //!
 //! The engine keeps one [`ServerState`] a server on each worker and asks it before it places
 //! anything. Orders come from outside and hold until the next one; one worker decides on a
@@ -69,7 +70,8 @@ impl ServerState {
         self.active
     }
 
-    /// Whether it takes requests of clients that are bound to it (sticky sessions): also while it is draining.
+    /// Whether it takes requests of clients that are bound to it (sticky sessions): also while it
+    /// is draining.
     pub fn accepts_bound(&self) -> bool {
         self.keeps_connections() && self.suspension.is_none()
     }
@@ -147,7 +149,8 @@ impl ServerState {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what the table in the header says, for every order with and without a suspension. How: all pairs.
+    //! Proves: what the table in the header says, for every order with and without a suspension.
+    //! How: all pairs.
 
     use super::*;
     use crate::cross::standing::SuspensionCause;

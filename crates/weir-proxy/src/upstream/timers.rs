@@ -26,7 +26,8 @@ pub(super) enum Then {
     Nothing,
     /// A request that waits for this server may be sent now.
     Dispatch(ServerIndex),
-    /// These requests leave their connection to this server, oldest first, and get in line for another.
+    /// These requests leave their connection to this server, oldest first, and get in line for
+    /// another.
     Move(ServerIndex, Vec<(PendingRequest, Vec<u8>)>),
     /// Requests that wait for this server move elsewhere.
     Evacuate(ServerIndex),

@@ -1,8 +1,10 @@
-//! Whether a server may be sent requests behind unanswered ones: trust is earned, and doubt ends it.
+//! Whether a server may be sent requests behind unanswered ones: trust is earned, and doubt ends
+//! it.
 //!
-//! With pipelining a request is nearly always unanswered, so a surplus answer looks like the answer to the next
-//! request. The engine keeps one [`Trust`] a server and asks it before it sends something behind something.
-//! docs/connections.md#trust-in-a-server, docs/hostile.md E0; RFC 9112 §9.2, §9.3.2.
+//! With pipelining a request is nearly always unanswered, so a surplus answer looks like the answer
+//! to the next request. The engine keeps one [`Trust`] a server and asks it before it sends
+//! something behind something. docs/connections.md#trust-in-a-server, docs/hostile.md E0; RFC 9112
+//! §9.2, §9.3.2.
 //!
 //! ```text
 //!              64 clean answers over 2 connections
@@ -28,18 +30,21 @@ const FAILED_MAX: u8 = 1;
 pub const PENALTY_MIN_US: u64 = 60 * 1_000_000;
 /// Longest stay: each demotion doubles it up to here.
 pub const PENALTY_MAX_US: u64 = 3600 * 1_000_000;
-/// A server that crashes within this time after it was first pipelined may have crashed because of that.
+/// A server that crashes within this time after it was first pipelined may have crashed because of
+/// that.
 const SOON_US: u64 = 60_000_000;
 /// A server that crashes so more often than this is not pipelined again.
 const CRASHES_MAX: u8 = 1;
-/// Trusted for this many times the last penalty, the doubling starts anew: 8 minutes of good behaviour forgive one
-/// minute, 8 hours an hour. Shorter, and a server that fails once a day for a moment would still climb to an hour.
+/// Trusted for this many times the last penalty, the doubling starts anew: 8 minutes of good
+/// behaviour forgive one minute, 8 hours an hour. Shorter, and a server that fails once a day for a
+/// moment would still climb to an hour.
 pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
 
 /// What `status` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustState {
-    /// At depth 1, with this many clean answers so far (0 to 64; it stays at 64 while a second connection is missing).
+    /// At depth 1, with this many clean answers so far (0 to 64; it stays at 64 while a second
+    /// connection is missing).
     Earning {
         /// Clean answers.
         clean: u32,
@@ -53,9 +58,11 @@ pub enum TrustState {
         /// End of the penalty.
         until_us: u64,
     },
-    /// An answer too many was found, or a doubt that lasts ([`Trust::penalty_for`] tells): at depth 1 until an operator clears it.
+    /// An answer too many was found, or a doubt that lasts ([`Trust::penalty_for`] tells): at depth
+    /// 1 until an operator clears it.
     Surplus,
-    /// It has failed two rehearsals, or crashed twice soon after it was first pipelined: at depth 1 until an operator clears it.
+    /// It has failed two rehearsals, or crashed twice soon after it was first pipelined: at depth 1
+    /// until an operator clears it.
     Unfit,
 }
 
@@ -75,7 +82,8 @@ impl TrustState {
 
 /// The trust in one server. A few words in memory, no allocation.
 ///
-/// Invariant: `penalty_us` is 0 (never demoted) or between [`PENALTY_MIN_US`] and [`PENALTY_MAX_US`].
+/// Invariant: `penalty_us` is 0 (never demoted) or between [`PENALTY_MIN_US`] and
+/// [`PENALTY_MAX_US`].
 #[derive(Debug, Clone)]
 pub struct Trust {
     state: State,
@@ -190,11 +198,13 @@ impl Trust {
     /// Whether something may be sent behind an unanswered request.
     #[inline]
     pub fn may_pipeline(&self) -> bool {
-        // A penalty that is over leads to Earning, which is depth 1 as well: the time makes no difference here.
+        // A penalty that is over leads to Earning, which is depth 1 as well: the time makes no
+        // difference here.
         matches!(self.state, State::Trusted { .. }) && self.rehearsal != Rehearsed::Due
     }
 
-    /// An answer came and ended as it should. `connection`: any number that differs between connections of the server.
+    /// An answer came and ended as it should. `connection`: any number that differs between
+    /// connections of the server.
     #[inline]
     pub fn on_clean_answer(&mut self, now_us: u64, connection: u32) {
         if !self.may_pipeline() {
@@ -226,7 +236,8 @@ impl Trust {
         self.crashes = 0;
     }
 
-    /// Counts a doubt that becomes a verdict when it occurs again. Returns whether it has become one.
+    /// Counts a doubt that becomes a verdict when it occurs again. Returns whether it has become
+    /// one.
     fn count_towards_verdict(&mut self, now_us: u64, doubt: Doubt, again: bool) -> bool {
         match doubt {
             // All workers may see the same failure.
@@ -243,10 +254,11 @@ impl Trust {
         self.failed > FAILED_MAX || self.crashes > CRASHES_MAX
     }
 
-    /// A connection became doubtful. True when this put the server back to depth 1: worth a line in the log.
+    /// A connection became doubtful. True when this put the server back to depth 1: worth a line in
+    /// the log.
     ///
-    /// One incident is often seen on many connections at once; during a penalty a further doubt begins the same
-    /// penalty again, without doubling it.
+    /// One incident is often seen on many connections at once; during a penalty a further doubt
+    /// begins the same penalty again, without doubling it.
     pub fn on_doubt(&mut self, now_us: u64, doubt: Doubt) -> bool {
         if !doubt.demotes() || matches!(self.state, State::Surplus | State::Unfit) {
             return false;
@@ -281,7 +293,8 @@ impl Trust {
         }
     }
 
-    /// An answer too many was found: an earlier one may have reached the wrong client. True when this is news.
+    /// An answer too many was found: an earlier one may have reached the wrong client. True when
+    /// this is news.
     pub fn on_surplus(&mut self) -> bool {
         self.rehearse_again();
         let news = !matches!(self.state, State::Surplus);
@@ -298,8 +311,8 @@ impl Trust {
         }
     }
 
-    /// Another worker has come to this verdict, or weir before it was started anew. True when this is news. A server that may have mixed
-    /// answers up stays one that has.
+    /// Another worker has come to this verdict, or weir before it was started anew. True when this
+    /// is news. A server that may have mixed answers up stays one that has.
     pub fn restore(&mut self, verdict: Verdict) -> bool {
         if self.is_lost() || matches!((&self.state, verdict), (State::Unfit, Verdict::Unfit(_))) {
             return false;
@@ -313,13 +326,15 @@ impl Trust {
         true
     }
 
-    /// An operator says that the server is repaired: trust can be earned again, and earlier penalties are forgotten.
+    /// An operator says that the server is repaired: trust can be earned again, and earlier
+    /// penalties are forgotten.
     pub fn clear(&mut self) {
         let is_due = self.rehearsal != Rehearsed::Unneeded;
         *self = Trust { single: self.single, ..Trust::new(1).rehearsed_first(is_due) };
     }
 
-    /// For status: what the present penalty, or stay in [`TrustState::Surplus`], is for; None without one, or after an answer too many.
+    /// For status: what the present penalty, or stay in [`TrustState::Surplus`], is for; None
+    /// without one, or after an answer too many.
     pub fn penalty_for(&self, now_us: u64) -> Option<Doubt> {
         self.penalty_for.filter(|_| {
             matches!(

@@ -17,7 +17,8 @@ use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::{ConnState, UpstreamConn};
 
-/// How long nothing must have been heard. With [`AGAIN_US`] and the next connect a safe request is answered within 3 s.
+/// How long nothing must have been heard. With [`AGAIN_US`] and the next connect a safe request is
+/// answered within 3 s.
 const UNHEARD_US: u64 = 2_500_000;
 /// Time between two checks of a connection with something unacknowledged.
 const AGAIN_US: u64 = 250_000;
@@ -37,7 +38,8 @@ pub enum Delivery {
 /// `due_us` <= `since_us` + the time that is waited for it.
 #[derive(Debug)]
 pub(crate) struct Unheard {
-    /// When something was sent that may not be acknowledged, or since then something was last received; `u64::MAX`: nothing was.
+    /// When something was sent that may not be acknowledged, or since then something was last
+    /// received; `u64::MAX`: nothing was.
     pub since_us: u64,
     /// When a timer checks that; `u64::MAX`: none does.
     pub due_us: u64,

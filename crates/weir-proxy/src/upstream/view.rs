@@ -121,7 +121,8 @@ impl View<'_> {
             .backup
     }
 
-    /// Whether the server to which a session is bound can have its request. Where it may have no other, it may wait.
+    /// Whether the server to which a session is bound can have its request. Where it may have no
+    /// other, it may wait.
     pub(super) fn is_bound_usable(&self, ask: &PendingRequest) -> bool {
         let server = self.groups[usize::from(ask.upstream)].server(ask.bound);
         self.servers[server].standing.accepts_bound()
@@ -171,7 +172,8 @@ impl View<'_> {
         machine.contact.failures == 0 && !machine.is_full() && machine.conns.iter().any(young)
     }
 
-    /// Whether a connection to a server can be made where none is up, as far as is known: no connect is overdue.
+    /// Whether a connection to a server can be made where none is up, as far as is known: no
+    /// connect is overdue.
     #[inline]
     pub(super) fn is_hopeful(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];

@@ -54,7 +54,8 @@ fn an_answer_that_is_complete() {
     world.finish();
 }
 
-/// The parts of the time of a request with a body whose server is slow, over a connection that is busy.
+/// The parts of the time of a request with a body whose server is slow, over a connection that is
+/// busy.
 #[test]
 fn how_long_each_part_took() {
     let format = "$request_uri $body_time $queue_time $retry_time $upstream_header_time $upstream_response_time \

@@ -1,6 +1,7 @@
-//! Proves: which server gets a request, over one worker and several: shares by weight, backups, slow start, keys, load,
-//! response times, and requests behind one that nothing may follow. How: worlds of servers that are slow, silent or
-//! down, and the requests at each. docs/connections.md, docs/failover.md.
+//! Proves: which server gets a request, over one worker and several: shares by weight, backups,
+//! slow start, keys, load, response times, and requests behind one that nothing may follow. How:
+//! worlds of servers that are slow, silent or down, and the requests at each. docs/connections.md,
+//! docs/failover.md.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::standing::Order;
@@ -96,7 +97,8 @@ fn ask_all(world: &mut World, clients: &[usize], us: u64) {
     world.run_for(SECOND_US);
 }
 
-/// Weights 70, 20 and 10 over 10,000 requests: within a point, even if some workers own no connection to some servers.
+/// Weights 70, 20 and 10 over 10,000 requests: within a point, even if some workers own no
+/// connection to some servers.
 #[test]
 fn shares_follow_the_weights() {
     for (workers, connections) in [(1, 4), (2, 1), (3, 5), (4, 2)] {
@@ -112,7 +114,8 @@ fn shares_follow_the_weights() {
     }
 }
 
-/// The backup gets nothing while another server can be used, everything while none can, and nothing again.
+/// The backup gets nothing while another server can be used, everything while none can, and nothing
+/// again.
 #[test]
 fn a_backup_stands_in() {
     for balance in
@@ -145,7 +148,8 @@ fn a_backup_stands_in() {
     }
 }
 
-/// A server that closes its only connection and accepts a new one at once is not down: no backup is needed.
+/// A server that closes its only connection and accepts a new one at once is not down: no backup is
+/// needed.
 #[test]
 fn a_backup_is_not_used_between_two_connections() {
     let mut plan = weighted(&[50, 50], 1);
@@ -202,8 +206,9 @@ fn a_retry_crosses_workers_before_it_takes_a_backup() {
     world.finish();
 }
 
-/// After it was down, a server's share grows from a tenth to the whole over `slow-start`, on workers with and without
-/// connections of their own to it; replaced connections in between restart nothing.
+/// After it was down, a server's share grows from a tenth to the whole over `slow-start`, on
+/// workers with and without connections of their own to it; replaced connections in between restart
+/// nothing.
 #[test]
 fn slow_start() {
     for (workers, connections) in [(1, 2), (2, 1)] {
@@ -231,8 +236,8 @@ fn slow_start() {
     }
 }
 
-/// A server that joins servers in use also begins with a tenth: a new one, and one that returns. One that takes over a
-/// name does not.
+/// A server that joins servers in use also begins with a tenth: a new one, and one that returns.
+/// One that takes over a name does not.
 #[test]
 fn slow_start_of_who_comes() {
     for workers in [1, 2] {
@@ -271,8 +276,8 @@ fn slow_start_of_who_comes() {
     }
 }
 
-/// Requests are sent where they do not wait behind a request that nothing may follow; such a request is sent where
-/// nothing is unanswered.
+/// Requests are sent where they do not wait behind a request that nothing may follow; such a
+/// request is sent where nothing is unanswered.
 #[test]
 fn queues_without_a_post_come_first() {
     for balance in [Method::Ratio, Method::Least] {
@@ -443,8 +448,8 @@ fn earn_depth(world: &mut World, node: usize, fields: &str) {
     }
 }
 
-/// A retry moves to the next server in the order of its key, and one that fails there to the one after that, on every
-/// worker.
+/// A retry moves to the next server in the order of its key, and one that fails there to the one
+/// after that, on every worker.
 #[test]
 fn retries_follow_the_order_of_the_key() {
     for (workers, connections) in [(1, 4), (2, 4), (2, 1), (3, 1)] {
@@ -471,7 +476,8 @@ fn retries_follow_the_order_of_the_key() {
     }
 }
 
-/// Requests behind a response with which the server closed the connection in order remain with that server.
+/// Requests behind a response with which the server closed the connection in order remain with that
+/// server.
 #[test]
 fn what_is_sent_again_without_a_failure_stays_with_its_key() {
     for workers in [1, 2] {
@@ -502,7 +508,8 @@ fn what_is_sent_again_without_a_failure_stays_with_its_key() {
     }
 }
 
-/// A request that escapes from behind a late response moves to the next server in the order of its key.
+/// A request that escapes from behind a late response moves to the next server in the order of its
+/// key.
 #[test]
 fn escapes_follow_the_order_of_the_key() {
     for user in 0..4 {
@@ -569,8 +576,8 @@ fn least_outstanding() {
     }
 }
 
-/// `dynamic`: at least 80 % of the load leaves a server that becomes ten times slower, and returns; also for a worker
-/// that has no connection to it.
+/// `dynamic`: at least 80 % of the load leaves a server that becomes ten times slower, and returns;
+/// also for a worker that has no connection to it.
 #[test]
 fn load_leaves_a_slow_server() {
     for (workers, connections) in [(1, 4), (2, 1)] {
@@ -599,7 +606,8 @@ fn load_leaves_a_slow_server() {
     }
 }
 
-/// With any method, every response belongs to its request, over several workers, while servers come and go.
+/// With any method, every response belongs to its request, over several workers, while servers come
+/// and go.
 #[test]
 fn every_method_delivers() {
     let predict = Method::Predict {
@@ -656,7 +664,8 @@ fn ask_bound(world: &mut World, client: usize, cookie: &str) -> (usize, Option<S
     (server, binding(world, client))
 }
 
-/// A session keeps its server, on every worker, whichever owns the connections; one without a valid cookie gets one.
+/// A session keeps its server, on every worker, whichever owns the connections; one without a valid
+/// cookie gets one.
 #[test]
 fn a_session_stays_with_its_server() {
     for (workers, connections) in [(1, 2), (3, 1)] {
@@ -710,8 +719,8 @@ fn a_session_is_stronger_than_a_pinned_connection() {
     world.finish();
 }
 
-/// When its server cannot be used, a session moves to another one and is bound to that; with `allow-failover off` it
-/// gets 502.
+/// When its server cannot be used, a session moves to another one and is bound to that; with
+/// `allow-failover off` it gets 502.
 #[test]
 fn a_session_whose_server_goes_away() {
     for (workers, connections) in [(1, 2), (2, 1)] {
@@ -748,8 +757,8 @@ fn a_session_whose_server_goes_away() {
     }
 }
 
-/// A request whose connection is lost remains with the server of its session while that has other connections; when it
-/// fails there again, another server gets it and the session.
+/// A request whose connection is lost remains with the server of its session while that has other
+/// connections; when it fails there again, another server gets it and the session.
 #[test]
 fn a_lost_connection_does_not_end_a_session() {
     let mut world = World::started(sticky(3, 4, true), 1, 1);
@@ -790,7 +799,8 @@ fn a_draining_server_keeps_its_sessions() {
     world.finish();
 }
 
-/// A cookie comes with the final response only, including a switch of protocols, and not with weir's own responses.
+/// A cookie comes with the final response only, including a switch of protocols, and not with
+/// weir's own responses.
 #[test]
 fn which_answers_bind() {
     let mut world = World::started(sticky(2, 1, true), 1, 1);

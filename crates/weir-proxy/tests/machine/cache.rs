@@ -1,7 +1,8 @@
-//! Proves: a storable response is fetched once and then served from the store, as the RFC says and in the order of
-//! requests; any other goes only to its client. Many requests for the same are one request, over all workers; nothing
-//! from a connection out of step is served; and failures reach all waiting clients. How: plans with a cache, responses
-//! written by the test, judged byte by byte.
+//! Proves: a storable response is fetched once and then served from the store, as the RFC says and
+//! in the order of requests; any other goes only to its client. Many requests for the same are one
+//! request, over all workers; nothing from a connection out of step is served; and failures reach
+//! all waiting clients. How: plans with a cache, responses written by the test, judged byte by
+//! byte.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -128,8 +129,8 @@ fn hits_keep_the_order() {
     world.finish();
 }
 
-/// A body that is larger than all windows, for readers of which one takes nothing: the server is not delayed, and each
-/// gets all of it.
+/// A body that is larger than all windows, for readers of which one takes nothing: the server is
+/// not delayed, and each gets all of it.
 #[test]
 fn large_bodies() {
     for (workers, chunked) in [(1, false), (1, true), (2, false)] {
@@ -175,8 +176,8 @@ fn large_bodies() {
     }
 }
 
-/// A response that is not storable is fetched separately for each client, and no client waits for another a second
-/// time.
+/// A response that is not storable is fetched separately for each client, and no client waits for
+/// another a second time.
 #[test]
 fn what_is_private_is_asked_for_each() {
     for workers in [1, 2] {
@@ -233,7 +234,8 @@ fn a_herd_is_one_request() {
     }
 }
 
-/// A response that was fetched for a client that has left is for none of those that have waited with it.
+/// A response that was fetched for a client that has left is for none of those that have waited
+/// with it.
 #[test]
 fn who_waits_gets_nothing_of_one_who_has_left() {
     for lines in ["Cache-Control: private\r\n", "Cache-Control: max-age=60\r\nVary: Cookie\r\n"] {
@@ -315,8 +317,8 @@ fn a_broken_body() {
     world.finish();
 }
 
-/// Each client gets a response by its values of the fields in Vary, and the server sees few spellings of accepted
-/// codings.
+/// Each client gets a response by its values of the fields in Vary, and the server sees few
+/// spellings of accepted codings.
 #[test]
 fn variants() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -346,7 +348,8 @@ fn variants() {
     world.finish();
 }
 
-/// One client's wishes for a response affect no other; and the server varies by the values that a route sets.
+/// One client's wishes for a response affect no other; and the server varies by the values that a
+/// route sets.
 #[test]
 fn what_shapes_answers_is_not_asked() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -367,7 +370,8 @@ fn what_shapes_answers_is_not_asked() {
     world.finish();
 }
 
-/// Tags in fields other than those of RFC 9875 are for the store alone, whether the response comes from there or not.
+/// Tags in fields other than those of RFC 9875 are for the store alone, whether the response comes
+/// from there or not.
 #[test]
 fn tags_stay_here() {
     let plan = cached(1, |rules| rules.tags = vec![TagField::CacheGroups, TagField::SurrogateKey]);
@@ -798,8 +802,8 @@ fn draining_while_it_is_fetched() {
     world.finish();
 }
 
-/// The actions of a server for a request of the random test: the properties of its target are at the beginning of each
-/// body.
+/// The actions of a server for a request of the random test: the properties of its target are at
+/// the beginning of each body.
 fn at_random(rng: &mut Rng, request: &Request) -> Vec<Do> {
     let lines = [
         "Cache-Control: max-age=5\r\nETag: \"a\"\r\n",
@@ -842,8 +846,8 @@ fn at_random(rng: &mut Rng, request: &Request) -> Vec<Do> {
     all
 }
 
-/// Whatever clients, servers and workers do, no client gets a response for another target, and every client that stays
-/// is answered in order. The state is audited after each turn.
+/// Whatever clients, servers and workers do, no client gets a response for another target, and
+/// every client that stays is answered in order. The state is audited after each turn.
 #[test]
 fn whatever_happens_nobody_gets_what_is_anothers() {
     for seed in 0..150_u64 {
@@ -916,8 +920,8 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
     }
 }
 
-/// A stream that is reset during its fetch leaves nothing incomplete, and no client waits for a response that none
-/// gets.
+/// A stream that is reset during its fetch leaves nothing incomplete, and no client waits for a
+/// response that none gets.
 #[test]
 fn a_fetch_that_was_given_up_is_nobodys() {
     let whole = || {
@@ -927,7 +931,8 @@ fn a_fetch_that_was_given_up_is_nobodys() {
         (head, b"3\r\none\r\n0\r\n\r\n".to_vec())
     };
     for workers in [1, 2] {
-        // Before a silent server hears of it, when its head arrives and its end does not, and when both have arrived.
+        // Before a silent server hears of it, when its head arrives and its end does not, and when
+        // both have arrived.
         for (head_us, body_us) in [(10_000, 1_000), (40_000, 200_000), (10_000, 3_600_000_000)] {
             let mut world = World::started(cached(2, |_| {}), workers, 1);
             let mut is_first = true;

@@ -1,6 +1,7 @@
 //! Proves: `split` gives each upstream its share, by count or by a stable key, through reloads,
 //! also where connections belong to clients; and rules, fallbacks and the order of responses are
-//! the same as without it. How: three upstreams of one server each, counted. docs/traffic-splitting.md.
+//! the same as without it. How: three upstreams of one server each, counted.
+//! docs/traffic-splitting.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

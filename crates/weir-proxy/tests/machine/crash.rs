@@ -1,5 +1,6 @@
-//! Proves: a server that dies of several requests on one connection is not pipelined any more, soon for good; one that is restarted, or
-//! dies of a request that is alone, is. docs/pipelining-trust.md#trust
+//! Proves: a server that dies of several requests on one connection is not pipelined any more, soon
+//! for good; one that is restarted, or dies of a request that is alone, is.
+//! docs/pipelining-trust.md#trust
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::upstream::trust::TrustState;
@@ -9,7 +10,8 @@ use crate::world::{Do, Door, Seen, World, answer, honest};
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Answers at once; for what has an `x` in front of its number all its connections break, which the test does.
+/// Answers at once; for what has an `x` in front of its number all its connections break, which the
+/// test does.
 fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
     let is_last = seen.request.nonce().starts_with('x');
     Some(vec![if is_last { Do::Silence } else { Do::Answer(answer(seen.request)) }])
@@ -35,7 +37,8 @@ fn go_down(world: &mut World) {
     world.run_for(2 * SECOND_US);
 }
 
-/// `count` requests in one turn, and then the server is gone for a moment. They are answered in the end.
+/// `count` requests in one turn, and then the server is gone for a moment. They are answered in the
+/// end.
 fn crash(world: &mut World, n: usize, count: usize) {
     let clients = burst(world, "/v", 'x', n, count);
     world.run_for(1_000);

@@ -1,8 +1,9 @@
 //! Proves: however fast a client sends, and whatever receives bring after they were stopped, weir
 //! keeps no more of its input than a bound, reads all of it in the end, and takes a bounded number
 //! of requests in a turn. A client that passes the bound nevertheless is ended, and so is one that
-//! takes too long (docs/hostile.md H10, docs/buffers-bounds.md#bounds). How: segments of requests with
-//! weir's own responses, and receives that take available bytes at once, as those of io_uring do.
+//! takes too long (docs/hostile.md H10, docs/buffers-bounds.md#bounds). How: segments of requests
+//! with weir's own responses, and receives that take available bytes at once, as those of io_uring
+//! do.
 
 use std::sync::Arc;
 

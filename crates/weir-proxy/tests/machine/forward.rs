@@ -1,6 +1,6 @@
-//! Proves: the responses to clients of the forward proxy and the targets of their requests: destinations, names,
-//! policy, users, tunnels. How: a world whose servers are destinations on 127.0.0.1, which a rule allows; the test
-//! itself is the side thread. docs/forward.md.
+//! Proves: the responses to clients of the forward proxy and the targets of their requests:
+//! destinations, names, policy, users, tunnels. How: a world whose servers are destinations on
+//! 127.0.0.1, which a rule allows; the test itself is the side thread. docs/forward.md.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -18,7 +18,8 @@ use crate::world::{Do, Door, World};
 
 const SECOND_US: u64 = 1_000_000;
 
-/// A forward proxy that allows 127.0.0.1-127.0.0.9 with ports from 9000 on; three destinations exist.
+/// A forward proxy that allows 127.0.0.1-127.0.0.9 with ports from 9000 on; three destinations
+/// exist.
 pub(crate) fn forward() -> Plan {
     let address = SocketAddr::from(([0, 0, 0, 0], 0));
     let server =
@@ -95,8 +96,8 @@ fn words(world: &World, client: usize) -> Vec<String> {
     world.clients[client].replies.iter().map(text).collect()
 }
 
-/// One connection of the client for each destination; Host is that of the target, and the destination learns nothing of
-/// the client.
+/// One connection of the client for each destination; Host is that of the target, and the
+/// destination learns nothing of the client.
 #[test]
 fn a_connection_for_each_destination() {
     let mut world = world(forward());
@@ -173,7 +174,8 @@ fn refused_destinations() {
     }
 }
 
-/// A name is looked up once for all waiting requests, and the request is sent to the address that was allowed.
+/// A name is looked up once for all waiting requests, and the request is sent to the address that
+/// was allowed.
 #[test]
 fn names_are_looked_up() {
     let mut world = world(forward());
@@ -202,8 +204,9 @@ fn names_are_looked_up() {
     world.finish();
 }
 
-/// A name with an allowed address first and a private one later (rebinding) is refused then, also on a connection that
-/// has been used before; only its existing connection to the allowed address remains in use.
+/// A name with an allowed address first and a private one later (rebinding) is refused then, also
+/// on a connection that has been used before; only its existing connection to the allowed address
+/// remains in use.
 #[test]
 fn rebinding() {
     let mut world = world(forward());
@@ -224,8 +227,8 @@ fn rebinding() {
     world.finish();
 }
 
-/// Names without addresses, name servers that fail, are slow, or never respond: each has its status, no request waits
-/// for ever.
+/// Names without addresses, name servers that fail, are slow, or never respond: each has its
+/// status, no request waits for ever.
 #[test]
 fn names_that_can_not_be_resolved() {
     let cases = [
@@ -264,7 +267,8 @@ fn names_that_can_not_be_resolved() {
     world.finish();
 }
 
-/// The lack of room for one client's name affects neither others that wait for it, nor the client's next request.
+/// The lack of room for one client's name affects neither others that wait for it, nor the client's
+/// next request.
 #[test]
 fn no_room_for_a_name_is_for_who_asked() {
     let mut world = world(forward());
@@ -317,13 +321,15 @@ fn names_are_asked_for_by_users() {
     world.finish();
 }
 
-/// Several addresses: one that refuses is followed by the next at once, one that is silent after a quarter of a second,
-/// and the first that accepts serves the request. When none does, the client learns it.
+/// Several addresses: one that refuses is followed by the next at once, one that is silent after a
+/// quarter of a second, and the first that accepts serves the request. When none does, the client
+/// learns it.
 #[test]
 fn addresses_are_raced() {
     let mut world = world(forward());
     let client = world.client();
-    // The world's doors are by port, so names with several addresses of one port share a door: two names, two ports.
+    // The world's doors are by port, so names with several addresses of one port share a door: two
+    // names, two ports.
     world.servers[0].door = Door::Refuses;
     get(&mut world, client, "two.example:9000", "00000001");
     world.run_for(1000);
@@ -407,8 +413,8 @@ fn tunnels() {
     }
 }
 
-/// Bytes that a client sends before the tunnel exists wait, and are never sent if it fails; nor are they parsed as a
-/// request.
+/// Bytes that a client sends before the tunnel exists wait, and are never sent if it fails; nor are
+/// they parsed as a request.
 #[test]
 fn early_data_waits() {
     let mut world = world(forward());
@@ -446,7 +452,8 @@ fn early_data_waits() {
     world.finish();
 }
 
-/// Refused, unreachable and mute destinations of tunnels have their statuses, and the connection ends behind them.
+/// Refused, unreachable and mute destinations of tunnels have their statuses, and the connection
+/// ends behind them.
 #[test]
 fn tunnels_that_fail() {
     for (door, wait_us, status) in [(Door::Refuses, 1000, 502), (Door::Mute, 6 * SECOND_US, 504)] {
@@ -471,7 +478,8 @@ fn tunnels_that_fail() {
     world.finish();
 }
 
-/// After a request in absolute-form the same connection may tunnel, and its pinned connection is separate.
+/// After a request in absolute-form the same connection may tunnel, and its pinned connection is
+/// separate.
 #[test]
 fn a_tunnel_after_requests() {
     let mut world = world(forward());
@@ -488,8 +496,8 @@ fn a_tunnel_after_requests() {
     world.finish();
 }
 
-/// A tunnel is passed to the driver as soon as that has all earlier bytes; the bytes that it moves are counted, also in
-/// the log.
+/// A tunnel is passed to the driver as soon as that has all earlier bytes; the bytes that it moves
+/// are counted, also in the log.
 #[test]
 fn tunnels_are_handed_over() {
     let mut plan = forward();
@@ -589,7 +597,8 @@ pub(crate) fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials
     credentials
 }
 
-/// Without credentials weir sends a challenge; with them they are verified once for a connection, and never forwarded.
+/// Without credentials weir sends a challenge; with them they are verified once for a connection,
+/// and never forwarded.
 #[test]
 fn credentials_are_verified_once() {
     let mut world = world(with_users());
@@ -622,8 +631,8 @@ fn credentials_are_verified_once() {
     world.finish();
 }
 
-/// Each request is checked against the current users. A revoked user is verified again on a live connection, also if it
-/// is revoked while a positive result is in flight, and its limits continue.
+/// Each request is checked against the current users. A revoked user is verified again on a live
+/// connection, also if it is revoked while a positive result is in flight, and its limits continue.
 #[test]
 fn a_revoked_user_is_verified_anew() {
     let mut world = world(change(with_users(), |forward| forward.user_connections_max = Some(1)));
@@ -653,8 +662,8 @@ fn a_revoked_user_is_verified_anew() {
     world.finish();
 }
 
-/// Credentials that could not be compared are not wrong: 503 with Retry-After, and the next request starts a new
-/// verification.
+/// Credentials that could not be compared are not wrong: 503 with Retry-After, and the next request
+/// starts a new verification.
 #[test]
 fn no_room_to_compare_is_no_refusal_of_credentials() {
     let mut world = world(with_users());
@@ -676,7 +685,8 @@ fn no_room_to_compare_is_no_refusal_of_credentials() {
     world.finish();
 }
 
-/// CONNECT is verified as well; limits of a user hold over all its connections, and an end of a connection makes room.
+/// CONNECT is verified as well; limits of a user hold over all its connections, and an end of a
+/// connection makes room.
 #[test]
 fn limits_of_users() {
     let plan = change(with_users(), |forward| {
@@ -718,7 +728,8 @@ fn limits_of_users() {
     assert_eq!(ann.connections(), 0);
 }
 
-/// A user with the maximum of connections is refused on a further one, each time, until one of them ends.
+/// A user with the maximum of connections is refused on a further one, each time, until one of them
+/// ends.
 #[test]
 fn a_refused_connection_of_a_user_may_try_again() {
     let mut world = world(change(with_users(), |forward| forward.user_connections_max = Some(1)));

@@ -1,6 +1,7 @@
-//! Proves: a server that must not get requests gets none, and no client notices: its current requests are finished,
-//! those that wait for it move elsewhere, and it returns by order or by showing that it works. How: the orders and
-//! every way into and out of a suspension, with requests in flight, on one worker and on two. docs/failover.md.
+//! Proves: a server that must not get requests gets none, and no client notices: its current
+//! requests are finished, those that wait for it move elsewhere, and it returns by order or by
+//! showing that it works. How: the orders and every way into and out of a suspension, with requests
+//! in flight, on one worker and on two. docs/failover.md.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -49,7 +50,8 @@ fn answered(world: &World, clients: &[usize]) -> usize {
     replies.inspect(|reply| assert_eq!(reply.status, 200, "{reply:?}")).count()
 }
 
-/// Draining: the server's requests are finished on open connections, and nothing new comes until it is enabled.
+/// Draining: the server's requests are finished on open connections, and nothing new comes until it
+/// is enabled.
 #[test]
 fn a_draining_server_finishes_what_it_has() {
     for workers in [1, 2] {
@@ -77,8 +79,8 @@ fn a_draining_server_finishes_what_it_has() {
     }
 }
 
-/// Disabled: requests in flight are finished, waiting ones move elsewhere, then the connections are closed and not
-/// replaced.
+/// Disabled: requests in flight are finished, waiting ones move elsewhere, then the connections are
+/// closed and not replaced.
 #[test]
 fn a_disabled_server_is_left_alone() {
     for workers in [1, 2] {
@@ -137,7 +139,8 @@ fn without_another_server_what_waits_is_served_first() {
     world.finish();
 }
 
-/// A connection that breaks while its server is disabled is not replaced, and its requests are answered elsewhere.
+/// A connection that breaks while its server is disabled is not replaced, and its requests are
+/// answered elsewhere.
 #[test]
 fn a_disabled_server_that_dies_is_not_missed() {
     let mut world = World::started(plan(2, 1), 1, 1);
@@ -212,7 +215,8 @@ fn round(world: &mut World, clients: &[usize]) -> Vec<u16> {
     clients.iter().map(|client| *world.clients[*client].statuses().last().unwrap()).collect()
 }
 
-/// Bad responses are counted over all workers together; the server gets nothing more; all workers agree.
+/// Bad responses are counted over all workers together; the server gets nothing more; all workers
+/// agree.
 #[test]
 fn a_server_that_answers_badly_is_suspended() {
     for workers in [1, 2, 3] {
@@ -233,8 +237,8 @@ fn a_server_that_answers_badly_is_suspended() {
     }
 }
 
-/// A server that resets connections with requests on them is suspended by a rule for that, counted over all workers,
-/// and by no other rule; one that closes between two responses is not.
+/// A server that resets connections with requests on them is suspended by a rule for that, counted
+/// over all workers, and by no other rule; one that closes between two responses is not.
 #[test]
 fn a_server_that_loses_connections_is_suspended() {
     for workers in [1, 2, 3] {
@@ -347,8 +351,8 @@ fn a_bad_answer_now_and_then_is_forgiven() {
     world.finish();
 }
 
-/// The trial: one request after the pause, answered elsewhere while it fails, longer pauses, and recovery when it
-/// succeeds.
+/// The trial: one request after the pause, answered elsewhere while it fails, longer pauses, and
+/// recovery when it succeeds.
 #[test]
 fn one_request_at_a_time_tries_a_suspended_server() {
     for workers in [1, 2] {
@@ -380,8 +384,8 @@ fn one_request_at_a_time_tries_a_suspended_server() {
     }
 }
 
-/// Good whenever it is tried or probed, and bad to clients: it is not used for longer and longer, until it has done
-/// well for long enough.
+/// Good whenever it is tried or probed, and bad to clients: it is not used for longer and longer,
+/// until it has done well for long enough.
 #[test]
 fn a_server_that_relapses_is_left_alone_for_longer() {
     let with_probes = |mut plan: Plan| {
@@ -486,7 +490,8 @@ fn a_trial_on_a_server_that_dies_is_not_lost() {
     world.finish();
 }
 
-/// If only requests arrive that must not be repeated, one of them is the trial after a while, and gets its response.
+/// If only requests arrive that must not be repeated, one of them is the trial after a while, and
+/// gets its response.
 #[test]
 fn any_request_tries_a_server_when_no_safe_one_comes() {
     let mut world = World::started(plan_with_rule(2, 2), 1, 1);
@@ -555,7 +560,8 @@ fn when_all_are_down() {
     }
 }
 
-/// A worker without connections of its own waits for those of another one even if only a suspended server is left.
+/// A worker without connections of its own waits for those of another one even if only a suspended
+/// server is left.
 #[test]
 fn a_suspended_server_is_awaited_by_all_workers() {
     for servers in [1, 2] {
@@ -583,8 +589,8 @@ fn a_suspended_server_is_awaited_by_all_workers() {
     }
 }
 
-/// Requests in flight to the last server in use when it dies move to the suspended one, whichever worker has its
-/// connections.
+/// Requests in flight to the last server in use when it dies move to the suspended one, whichever
+/// worker has its connections.
 #[test]
 fn a_suspended_server_gets_what_a_dying_one_had() {
     for workers in [1, 2] {
@@ -618,7 +624,8 @@ fn a_suspended_server_gets_what_a_dying_one_had() {
     }
 }
 
-/// For a dead server and a suspended one that is not tried, the response says how that could be changed.
+/// For a dead server and a suspended one that is not tried, the response says how that could be
+/// changed.
 #[test]
 fn a_dead_server_beside_a_suspended_one_is_no_full_queue() {
     for workers in [1, 2] {
@@ -649,7 +656,8 @@ fn a_dead_server_beside_a_suspended_one_is_no_full_queue() {
     }
 }
 
-/// With one server dead and the other suspended, the suspended one is tried; a suspended one is not when another is up.
+/// With one server dead and the other suspended, the suspended one is tried; a suspended one is not
+/// when another is up.
 #[test]
 fn a_suspended_server_is_better_than_a_dead_one() {
     let mut world = World::started(plan_with_rule(2, 2), 1, 1);
@@ -673,7 +681,8 @@ fn a_suspended_server_is_better_than_a_dead_one() {
     world.finish();
 }
 
-/// A restarted worker learns from the others which servers are suspended; also the judging worker itself.
+/// A restarted worker learns from the others which servers are suspended; also the judging worker
+/// itself.
 #[test]
 fn suspensions_outlive_a_worker() {
     for lost in [0, 1] {
@@ -726,8 +735,8 @@ fn probes(world: &World, server: usize) -> usize {
     conns.flat_map(|conn| &conn.requests).filter(|request| request.target == "/health").count()
 }
 
-/// Each server is probed once an interval, whatever the number of workers; `fall` failures suspend it, for all workers;
-/// `rise` successes bring it back.
+/// Each server is probed once an interval, whatever the number of workers; `fall` failures suspend
+/// it, for all workers; `rise` successes bring it back.
 #[test]
 fn probes_suspend_a_server_and_bring_it_back() {
     for workers in [1, 2, 3] {
@@ -770,7 +779,8 @@ fn probes_suspend_a_server_and_bring_it_back() {
     }
 }
 
-/// Servers that refuse, never respond, or close: each is a failed probe, and none leaves a connection behind.
+/// Servers that refuse, never respond, or close: each is a failed probe, and none leaves a
+/// connection behind.
 #[test]
 fn probes_fail_in_many_ways() {
     for (what, fault) in [
@@ -798,8 +808,8 @@ fn probes_fail_in_many_ways() {
     }
 }
 
-/// A server that is down is suspended by its probes. When it accepts connections again it is probed at once, however
-/// long the interval is.
+/// A server that is down is suspended by its probes. When it accepts connections again it is probed
+/// at once, however long the interval is.
 #[test]
 fn a_revived_server_is_probed_at_once() {
     let mut plan = plan_with_probes(2, 2);
@@ -818,8 +828,8 @@ fn a_revived_server_is_probed_at_once() {
     world.finish();
 }
 
-/// While clients get good responses to the same request, no probes are sent; other requests, and bad responses, prove
-/// nothing.
+/// While clients get good responses to the same request, no probes are sent; other requests, and
+/// bad responses, prove nothing.
 #[test]
 fn probes_are_skipped_while_clients_prove_the_same() {
     for (target, fields, fewer) in
@@ -850,7 +860,8 @@ fn probes_are_skipped_while_clients_prove_the_same() {
     }
 }
 
-/// With probes no trial is made: a server that was suspended for its responses returns through them.
+/// With probes no trial is made: a server that was suspended for its responses returns through
+/// them.
 #[test]
 fn with_probes_clients_are_not_used_for_trials() {
     let mut plan = plan_with_rule(2, 2);

@@ -1,5 +1,5 @@
-//! Proves: every wait has its deadline and every queue its bound, with the status, the close and the counter that
-//! docs/http1.md and docs/retries.md promise. Virtual time; docs/hostile.md H1-H3.
+//! Proves: every wait has its deadline and every queue its bound, with the status, the close and
+//! the counter that docs/http1.md and docs/retries.md promise. Virtual time; docs/hostile.md H1-H3.
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;
@@ -73,8 +73,8 @@ fn an_idle_client_is_closed_in_silence() {
     world.finish();
 }
 
-/// Empty lines behind a request, as old browsers send them, begin no head: not while the client is idle, not while it
-/// waits for its response, in one piece or two.
+/// Empty lines behind a request, as old browsers send them, begin no head: not while the client is
+/// idle, not while it waits for its response, in one piece or two.
 #[test]
 fn an_idle_client_that_sends_empty_lines_is_idle() {
     for blank in [&[&b"\r\n"[..]][..], &[b"\r", b"\n"], &[b"\r\n\r\n"], &[b"\r"]] {
@@ -108,8 +108,8 @@ fn an_idle_client_that_sends_empty_lines_is_idle() {
     }
 }
 
-/// A head has ten seconds from its first byte on, however long ago the empty line came; too many empty lines are
-/// refused at once.
+/// A head has ten seconds from its first byte on, however long ago the empty line came; too many
+/// empty lines are refused at once.
 #[test]
 fn a_head_behind_an_empty_line_has_ten_seconds() {
     let mut world = World::simple(1);
@@ -180,8 +180,8 @@ fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
     }
 }
 
-/// A client that loses its network continues where it stopped, if that is before body-timeout: also when the first
-/// bytes then are few.
+/// A client that loses its network continues where it stopped, if that is before body-timeout: also
+/// when the first bytes then are few.
 #[test]
 fn a_pause_in_a_body_does_not_make_it_slow() {
     // Gathered, and streamed.
@@ -217,8 +217,8 @@ fn a_pause_in_a_body_does_not_make_it_slow() {
     }
 }
 
-/// A body with a byte now and then is slow, however much came before, and even if that byte is not part of the body
-/// itself.
+/// A body with a byte now and then is slow, however much came before, and even if that byte is not
+/// part of the body itself.
 #[test]
 fn a_byte_now_and_then_makes_a_body_slow() {
     let chunk = format!("186a0\r\n{}\r\n1;a=", "x".repeat(100_000));
@@ -346,7 +346,8 @@ fn h3_a_slow_reader_is_served() {
     world.finish();
 }
 
-/// A request that waits behind a long response of the same client has its own time, not that of the response.
+/// A request that waits behind a long response of the same client has its own time, not that of the
+/// response.
 #[test]
 fn the_patience_with_a_request_does_not_grow_behind_a_long_answer() {
     let mut world = World::simple(2);
@@ -371,8 +372,8 @@ fn the_patience_with_a_request_does_not_grow_behind_a_long_answer() {
     world.finish();
 }
 
-/// 504 at forward-timeout; the connection is closed, neighbours behind it are answered elsewhere, the late bytes are
-/// dropped.
+/// 504 at forward-timeout; the connection is closed, neighbours behind it are answered elsewhere,
+/// the late bytes are dropped.
 #[test]
 fn an_answer_that_does_not_come_is_504_for_its_asker_only() {
     let mut limited = plan(1, 2);
@@ -441,7 +442,8 @@ fn a_late_request_behind_a_long_answer_does_not_harm_it() {
     world.finish();
 }
 
-/// A response that stops in the middle times out after answer-timeout: its client sees the end of its connection.
+/// A response that stops in the middle times out after answer-timeout: its client sees the end of
+/// its connection.
 #[test]
 fn an_answer_that_stops_in_the_middle_ends() {
     for chunked in [false, true] {
@@ -489,11 +491,12 @@ fn no_server_is_502() {
     world.finish();
 }
 
-/// Requests that wait for a server that stays down move to another; at the start nothing is refused while connects are
-/// still in progress.
+/// Requests that wait for a server that stays down move to another; at the start nothing is refused
+/// while connects are still in progress.
 #[test]
 fn what_waits_for_a_server_moves_on() {
-    // One of two servers is mute: requests for it move to the other one or to a server that recovers.
+    // One of two servers is mute: requests for it move to the other one or to a server that
+    // recovers.
     let mut world = World::new(plan(2, 1), 1, 1);
     world.servers[0].door = Door::Mute;
     world.run_for(100_000);
@@ -586,8 +589,8 @@ fn a_body_over_the_limit_is_413() {
     }
 }
 
-/// Draining: clients leave after their responses, idle ones soon: a request in flight when draining begins is still
-/// answered.
+/// Draining: clients leave after their responses, idle ones soon: a request in flight when draining
+/// begins is still answered.
 #[test]
 fn draining_finishes_what_is_under_way() {
     let mut world = World::simple(2);
@@ -624,7 +627,8 @@ fn draining_finishes_what_is_under_way() {
     world.finish();
 }
 
-/// A response without a close is in flight when draining begins: its client's next request may be as well.
+/// A response without a close is in flight when draining begins: its client's next request may be
+/// as well.
 #[test]
 fn draining_waits_for_who_is_being_answered() {
     let mut world = World::simple(2);
@@ -644,8 +648,8 @@ fn draining_waits_for_who_is_being_answered() {
     world.finish();
 }
 
-/// A listener closes: its clients are answered with a close, or are closed after 5 s without a request; those of others
-/// are kept.
+/// A listener closes: its clients are answered with a close, or are closed after 5 s without a
+/// request; those of others are kept.
 #[test]
 fn clients_of_a_listener_that_goes_are_finished() {
     let mut world = World::simple(2);
@@ -672,8 +676,8 @@ fn clients_of_a_listener_that_goes_are_finished() {
     world.finish();
 }
 
-/// A successor takes new clients: as above, for all clients, so that one that seldom sends requests hears it before its
-/// connection ends.
+/// A successor takes new clients: as above, for all clients, so that one that seldom sends requests
+/// hears it before its connection ends.
 #[test]
 fn clients_of_a_retired_weir_are_finished() {
     let mut world = World::simple(2);
@@ -700,7 +704,8 @@ fn clients_of_a_retired_weir_are_finished() {
     world.finish();
 }
 
-/// The time of a retired weir's requests is over: a client with a part of a response sees that it is not whole.
+/// The time of a retired weir's requests is over: a client with a part of a response sees that it
+/// is not whole.
 #[test]
 fn clients_that_take_too_long_are_ended() {
     let mut world = World::simple(2);
@@ -723,7 +728,8 @@ fn clients_that_take_too_long_are_ended() {
     world.finish();
 }
 
-/// A client that ends its sending direction still gets its responses, where such clients are served.
+/// A client that ends its sending direction still gets its responses, where such clients are
+/// served.
 #[test]
 fn a_half_closed_client_is_answered() {
     let client = ClientPlan { serves_half_closed: true, ..ClientPlan::default() };

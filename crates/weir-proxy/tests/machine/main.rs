@@ -1,5 +1,6 @@
-//! The engine in memory, without sockets: every row of the catalogue (docs/hostile.md), every time-out and limit, and
-//! random traffic that must come out right. Files are named after what they prove.
+//! The engine in memory, without sockets: every row of the catalogue (docs/hostile.md), every
+//! time-out and limit, and random traffic that must come out right. Files are named after what they
+//! prove.
 
 // A test binary has no outside that could reach anything.
 #![allow(unreachable_pub, missing_docs)]

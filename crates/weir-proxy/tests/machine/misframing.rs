@@ -1,7 +1,7 @@
 //! Proves: a server that declares more than it sends never gets one client's response to another,
 //! however its bytes arrive, and is not pipelined again; pages that quote HTTP pass. How: lies of
-//! every length, each repeated after trust was earned; 10,000 pages. docs/connections.md#trust-in-a-server;
-//! docs/hostile.md E12.
+//! every length, each repeated after trust was earned; 10,000 pages.
+//! docs/connections.md#trust-in-a-server; docs/hostile.md E12.
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;
@@ -166,7 +166,8 @@ fn lie_in_two(
     (body, cut)
 }
 
-/// A body that is declared to end within the next head, which comes in pieces: at the end of the body, and elsewhere.
+/// A body that is declared to end within the next head, which comes in pieces: at the end of the
+/// body, and elsewhere.
 #[test]
 fn a_head_that_stops_where_the_body_does() {
     const HONEST: &str = "answer trigger0";

@@ -1,6 +1,6 @@
-//! Proves: which requests may follow which on an upstream connection. Fill first, the hold behind a request that must
-//! not be repeated, sync points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large responses.
-//! docs/connections.md, docs/connections.md#trust-in-a-server.
+//! Proves: which requests may follow which on an upstream connection. Fill first, the hold behind a
+//! request that must not be repeated, sync points, `share="client"`, `echo`, `nonidempotent`,
+//! `pipeline off`, large responses. docs/connections.md, docs/connections.md#trust-in-a-server.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;
@@ -62,7 +62,8 @@ fn connections_are_filled_in_order() {
     world.finish();
 }
 
-/// A full connection takes requests again once a quarter of them is answered, so that the waiting ones are in one send.
+/// A full connection takes requests again once a quarter of them is answered, so that the waiting
+/// ones are in one send.
 #[test]
 fn a_full_connection_is_refilled_in_batches() {
     let mut world = World::started(deep(1), 1, 1);
@@ -92,7 +93,8 @@ fn a_full_connection_is_refilled_in_batches() {
     );
 }
 
-/// The knowledge about a connection moves with it into its tunnel: its successor's packets may arrive anywhere.
+/// The knowledge about a connection moves with it into its tunnel: its successor's packets may
+/// arrive anywhere.
 #[test]
 fn the_successor_of_a_near_tunnel_is_not_near() {
     let mut world = World::new(deep(2), 1, 1);
@@ -126,7 +128,8 @@ fn the_successor_of_a_near_tunnel_is_not_near() {
     world.finish();
 }
 
-/// A busy worker whose connections are all far replaces one at a sync point, a few times, until one is near.
+/// A busy worker whose connections are all far replaces one at a sync point, a few times, until one
+/// is near.
 #[test]
 fn a_far_connection_is_made_anew_until_one_is_near() {
     for (near, connections) in
@@ -147,8 +150,8 @@ fn a_far_connection_is_made_anew_until_one_is_near() {
     }
 }
 
-/// A server that ends each connection after 100 requests: returns how many connections are used, and the share of the
-/// requests over near ones, after the limit was learned.
+/// A server that ends each connection after 100 requests: returns how many connections are used,
+/// and the share of the requests over near ones, after the limit was learned.
 fn short_lived(near: Option<fn(usize) -> bool>) -> (usize, usize) {
     let mut world = World::new(deep(4), 1, 1);
     world.near = near;
@@ -190,7 +193,8 @@ fn short_lived(near: Option<fn(usize) -> bool>) -> (usize, usize) {
     (connects, over_near * 100 / all)
 }
 
-/// If connections are short-lived anyway, a far one is replaced after its first response, as long as enough are near.
+/// If connections are short-lived anyway, a far one is replaced after its first response, as long
+/// as enough are near.
 #[test]
 fn short_lived_connections_are_scouted() {
     let (plain, _) = short_lived(None);
@@ -227,8 +231,9 @@ fn keep_busy(world: &mut World, clients: &[usize], requests: usize) -> usize {
     sent
 }
 
-/// A server that takes 40 ms between the responses of a pipeline may wait for an acknowledgement: from then on it gets
-/// one at once, unless something is sent anyway, and only while responses are outstanding.
+/// A server that takes 40 ms between the responses of a pipeline may wait for an acknowledgement:
+/// from then on it gets one at once, unless something is sent anyway, and only while responses are
+/// outstanding.
 #[test]
 fn answers_that_are_held_back_are_acknowledged_at_once() {
     for delay_us in [25_000, 40_000] {
@@ -274,8 +279,8 @@ fn a_burst_after_silence_is_pipelined() {
     world.finish();
 }
 
-/// Connections whose packets the worker's own core receives are filled first, those of other cores last; a new
-/// connection is between them until its first response.
+/// Connections whose packets the worker's own core receives are filled first, those of other cores
+/// last; a new connection is between them until its first response.
 #[test]
 fn near_connections_are_filled_first() {
     let mut world = World::new(deep(4), 1, 1);
@@ -330,8 +335,8 @@ fn pipeline_off_and_queue_size_1_mean_one_at_a_time() {
     }
 }
 
-/// Nothing follows a request that must not be repeated until it is answered; it uses an empty connection if one exists;
-/// and `nonidempotent` makes a GET such a request.
+/// Nothing follows a request that must not be repeated until it is answered; it uses an empty
+/// connection if one exists; and `nonidempotent` makes a GET such a request.
 #[test]
 fn nothing_follows_what_must_not_be_repeated() {
     for (method, target) in [
@@ -352,7 +357,8 @@ fn nothing_follows_what_must_not_be_repeated() {
                 let slow = seen.request.nonce().starts_with('p');
                 Some(if slow { [vec![Do::Delay(10_000)], script].concat() } else { script })
             });
-            // The judge of the bytes objects to anything behind a POST; a GET by rule is checked here.
+            // The judge of the bytes objects to anything behind a POST; a GET by rule is checked
+            // here.
             let first = world.client();
             world.ask(first, method, target, "");
             world.settle();
@@ -375,8 +381,8 @@ fn nothing_follows_what_must_not_be_repeated() {
     }
 }
 
-/// docs/hostile.md A6: servers that overlook the body of a GET would take it for the next request, so nothing is sent
-/// behind it.
+/// docs/hostile.md A6: servers that overlook the body of a GET would take it for the next request,
+/// so nothing is sent behind it.
 #[test]
 fn a6_nothing_follows_a_body_whatever_the_method() {
     let mut world = World::started(deep(1), 1, 1);
@@ -402,7 +408,8 @@ fn a6_nothing_follows_a_body_whatever_the_method() {
     world.finish();
 }
 
-/// Nothing follows a request for another protocol: behind its 101 everything would belong to the tunnel.
+/// Nothing follows a request for another protocol: behind its 101 everything would belong to the
+/// tunnel.
 #[test]
 fn nothing_follows_an_upgrade() {
     let mut world = World::started(deep(1), 1, 1);
@@ -473,7 +480,8 @@ fn sync_points() {
     world.finish();
 }
 
-/// One response too many within a pipeline looks like the next one's; it is found at the sync point at the latest.
+/// One response too many within a pipeline looks like the next one's; it is found at the sync point
+/// at the latest.
 #[test]
 fn a_surplus_in_a_pipeline_is_found_at_the_sync_point() {
     let mut world = World::started(deep(1), 1, 1);
@@ -605,7 +613,8 @@ fn echo_finds_exchanged_answers() {
     }
 }
 
-/// A large response keeps its connection to itself, whether its length is declared or not; others move elsewhere.
+/// A large response keeps its connection to itself, whether its length is declared or not; others
+/// move elsewhere.
 #[test]
 fn large_answers_are_exclusive() {
     for framing in ["Content-Length: 2000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"] {
@@ -658,8 +667,8 @@ fn hangs_for(nonce: &'static str, delay_us: u64) -> impl FnMut(&Seen<'_>) -> Opt
     }
 }
 
-/// All connections of a server are busy with large responses: a new request uses another server, and does not wait for
-/// their end.
+/// All connections of a server are busy with large responses: a new request uses another server,
+/// and does not wait for their end.
 #[test]
 fn large_answers_keep_nobody_from_other_servers() {
     let mut world = World::started(plan(2, 1), 1, 1);
@@ -797,8 +806,8 @@ fn a_request_that_kills_is_given_up() {
     }
 }
 
-/// A server that ends connections in order whenever it gets one certain request: that request is not carried from
-/// connection to connection for ever.
+/// A server that ends connections in order whenever it gets one certain request: that request is
+/// not carried from connection to connection for ever.
 #[test]
 fn a_request_that_makes_a_server_close_is_given_up() {
     let mut world = World::started(deep(8), 1, 1);
@@ -825,8 +834,8 @@ fn a_request_that_makes_a_server_close_is_given_up() {
     world.finish();
 }
 
-/// A response that ends while the last part of its request's body is still here: the next request must not overtake
-/// that.
+/// A response that ends while the last part of its request's body is still here: the next request
+/// must not overtake that.
 #[test]
 fn a_body_that_is_not_sent_is_not_overtaken() {
     let mut world = World::simple(1);
@@ -854,7 +863,8 @@ fn a_body_that_is_not_sent_is_not_overtaken() {
     world.finish();
 }
 
-/// A server that hangs on a request whose client has left: the next request on that connection is not left waiting.
+/// A server that hangs on a request whose client has left: the next request on that connection is
+/// not left waiting.
 #[test]
 fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
     for workers in [1, 2] {
@@ -897,7 +907,8 @@ fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
     }
 }
 
-/// Servers that respond in HTTP/1.0 keep their connections, but nothing is sent behind anything there.
+/// Servers that respond in HTTP/1.0 keep their connections, but nothing is sent behind anything
+/// there.
 #[test]
 fn http_10_servers_are_not_pipelined() {
     let mut world = World::started(deep(2), 1, 1);

@@ -1,5 +1,5 @@
-//! Proves: a slow client stops only its own responses, memory is bounded, and large responses delay no other client.
-//! docs/buffers-bounds.md#bounds, docs/hostile.md H3.
+//! Proves: a slow client stops only its own responses, memory is bounded, and large responses delay
+//! no other client. docs/buffers-bounds.md#bounds, docs/hostile.md H3.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,10 +10,12 @@ use weir_proxy::plan::PipelineMode;
 
 use crate::world::{Do, Seen, World, answer, honest, plan};
 
-/// Bytes that one client may make weir hold: the high mark and a receive for each connection that brings responses.
+/// Bytes that one client may make weir hold: the high mark and a receive for each connection that
+/// brings responses.
 const HELD_MAX: usize = 400_000;
 
-/// Answers `/large` with 2 MB in pieces, all other requests honestly. The letter shows the client of a piece.
+/// Answers `/large` with 2 MB in pieces, all other requests honestly. The letter shows the client
+/// of a piece.
 fn large(seen: &Seen<'_>) -> Option<Vec<Do>> {
     if !seen.request.target.starts_with("/large") {
         return honest(seen);
@@ -69,7 +71,8 @@ fn a_slow_client_stops_its_server_and_goes_on() {
     }
 }
 
-/// Many large responses for one client that does not read: later ones are held as well, and bounded as well.
+/// Many large responses for one client that does not read: later ones are held as well, and bounded
+/// as well.
 #[test]
 fn a_slow_client_with_many_requests_is_bounded() {
     for (connections, workers) in [(1, 1), (4, 1), (4, 2), (1, 2)] {
@@ -118,7 +121,8 @@ fn a_slow_client_with_many_requests_is_bounded() {
     }
 }
 
-/// Likewise with responses that each fit into one receive: the stop for one of them must not be forgotten at its end.
+/// Likewise with responses that each fit into one receive: the stop for one of them must not be
+/// forgotten at its end.
 #[test]
 fn a_slow_client_with_many_middling_answers_is_bounded() {
     for (connections, workers) in [(1, 1), (2, 1), (1, 2)] {
@@ -153,7 +157,8 @@ fn a_slow_client_with_many_middling_answers_is_bounded() {
     }
 }
 
-/// A stop that crosses the end of its response in the mail does not stop the next response, which is another client's.
+/// A stop that crosses the end of its response in the mail does not stop the next response, which
+/// is another client's.
 #[test]
 fn a_late_stop_is_for_nobody() {
     let mut world = warm(1, 2);
@@ -173,7 +178,8 @@ fn a_late_stop_is_for_nobody() {
     while world.times_served("a0000001") == 0 {
         world.settle_once();
     }
-    // The worker of the connection gets no mail from here on until the next response is in progress.
+    // The worker of the connection gets no mail from here on until the next response is in
+    // progress.
     world.nodes[0].mail_stopped = true;
     world.ask(other, "GET", "/large?n=b0000001", "");
     for _ in 0..20 {
@@ -227,8 +233,8 @@ fn requests_behind_a_stalled_answer_are_answered_elsewhere() {
     }
 }
 
-/// Likewise with a POST at the end, which may not move: the responses of those that moved arrive twice, and are used
-/// once.
+/// Likewise with a POST at the end, which may not move: the responses of those that moved arrive
+/// twice, and are used once.
 #[test]
 fn what_moved_away_from_a_stalled_answer_is_answered_once() {
     for workers in [1, 2] {
@@ -273,7 +279,8 @@ fn what_moved_away_from_a_stalled_answer_is_answered_once() {
     }
 }
 
-/// A response before its turn is held, and counts: large responses behind a slow one are not gathered without a bound.
+/// A response before its turn is held, and counts: large responses behind a slow one are not
+/// gathered without a bound.
 #[test]
 fn held_answers_are_bounded() {
     for workers in [1, 2] {
@@ -304,8 +311,8 @@ fn held_answers_are_bounded() {
     }
 }
 
-/// E11: a client that leaves in the middle of a large response harms none behind it, not even requests that cannot be
-/// repeated.
+/// E11: a client that leaves in the middle of a large response harms none behind it, not even
+/// requests that cannot be repeated.
 #[test]
 fn e11_a_client_that_leaves_harms_nobody_behind_it() {
     for workers in [1, 2] {
@@ -363,8 +370,8 @@ fn trickling(chunks: usize, bytes: usize) -> impl FnMut(&Seen<'_>) -> Option<Vec
     }
 }
 
-/// Clients that leave in the middle of a chunked response cost the connection nothing, as those of a declared length do
-/// not: requests behind it are sent once.
+/// Clients that leave in the middle of a chunked response cost the connection nothing, as those of
+/// a declared length do not: requests behind it are sent once.
 #[test]
 fn leaving_a_chunked_answer_repeats_nothing() {
     for workers in [1, 2] {
@@ -412,7 +419,8 @@ fn leaving_an_endless_answer_ends_it() {
     }
 }
 
-/// Clients that abort their uploads: their connections are replaced at once, as after a connect that succeeded.
+/// Clients that abort their uploads: their connections are replaced at once, as after a connect
+/// that succeeded.
 #[test]
 fn given_up_uploads_are_no_failed_connects() {
     for workers in [1, 2] {
@@ -463,7 +471,8 @@ fn an_answer_without_a_length_for_an_old_client() {
     }
 }
 
-/// A request behind one whose response ends by close is not taken: its response could reach no client.
+/// A request behind one whose response ends by close is not taken: its response could reach no
+/// client.
 #[test]
 fn nothing_is_taken_behind_an_answer_that_ends_by_close() {
     let mut world = World::simple(2);
@@ -486,7 +495,8 @@ fn nothing_is_taken_behind_an_answer_that_ends_by_close() {
     world.finish();
 }
 
-/// Trailers reach clients that accept them, and only those without framing, routing and authentication.
+/// Trailers reach clients that accept them, and only those without framing, routing and
+/// authentication.
 #[test]
 fn trailers_are_for_those_who_want_them() {
     let mut world = World::simple(1);
@@ -508,7 +518,8 @@ fn trailers_are_for_those_who_want_them() {
     world.finish();
 }
 
-/// HEAD, 204, 205 and 304 keep their framing right for the next response on the same connection, on both sides.
+/// HEAD, 204, 205 and 304 keep their framing right for the next response on the same connection, on
+/// both sides.
 #[test]
 fn answers_without_a_body() {
     let heads = [
@@ -562,7 +573,8 @@ fn interim_answers_are_not_for_old_clients() {
     world.finish();
 }
 
-/// weir's own error ends an HTTP/1.0 connection, whatever the client requested: it says nothing of keep-alive.
+/// weir's own error ends an HTTP/1.0 connection, whatever the client requested: it says nothing of
+/// keep-alive.
 #[test]
 fn errors_for_old_clients_close() {
     let mut world = World::simple(2);
@@ -622,8 +634,8 @@ fn a_half_closed_slow_client_gets_everything() {
     world.finish();
 }
 
-/// A response breaks off while its client uploads the next request and reads nothing: that request ends with its
-/// connection, and no other request is mistaken for it later.
+/// A response breaks off while its client uploads the next request and reads nothing: that request
+/// ends with its connection, and no other request is mistaken for it later.
 #[test]
 fn a_cut_answer_in_front_of_an_upload() {
     for upload in [10, 100_000] {
@@ -672,8 +684,8 @@ fn a_cut_answer_in_front_of_an_upload() {
     }
 }
 
-/// A request that is not safe moves to another connection, where a later one of its own client has a large response: it
-/// does not wait behind that, which waits for it.
+/// A request that is not safe moves to another connection, where a later one of its own client has
+/// a large response: it does not wait behind that, which waits for it.
 #[test]
 fn nobody_waits_behind_a_later_request_of_its_own() {
     let mut world = warm(2, 1);

@@ -1,5 +1,6 @@
-//! Proves: weir pipelines a server only after it has answered several of weir's own requests that were sent at once; rehearsals use no
-//! personal target; a server that fails harms no client and is not rehearsed again after two failures. docs/pipelining-trust.md#rehearsal
+//! Proves: weir pipelines a server only after it has answered several of weir's own requests that
+//! were sent at once; rehearsals use no personal target; a server that fails harms no client and is
+//! not rehearsed again after two failures. docs/pipelining-trust.md#rehearsal
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;

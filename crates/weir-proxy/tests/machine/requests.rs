@@ -279,7 +279,8 @@ fn a17_local_answer_behind_a_slow_one() {
     world.finish();
 }
 
-/// A18: 1000 requests in one segment, and byte by byte; a bad one at the end leaves the good ones answered.
+/// A18: 1000 requests in one segment, and byte by byte; a bad one at the end leaves the good ones
+/// answered.
 #[test]
 fn a18_pipelined_client() {
     for cut in [Cut::Whole, Cut::Each(1), Cut::Random] {

@@ -83,7 +83,8 @@ fn a_connection_that_is_bound_to_a_client_is_no_rule() {
     world.finish();
 }
 
-/// Nothing but POSTs: no connection ever has a second request before it is known that the server keeps them.
+/// Nothing but POSTs: no connection ever has a second request before it is known that the server
+/// keeps them.
 #[test]
 fn a_server_that_only_gets_posts_keeps_its_connection() {
     let mut world = World::started(breathing(1, 4, 8), 1, 1);

@@ -1,6 +1,7 @@
-//! Proves: limits hold for each client over all workers, requests and streams; refusals keep their place among
-//! responses; open counts are given back whatever happens; a connection that serves other clients is never reset; and a
-//! reload keeps the counts (docs/limits.md). How: plans with few limits, and clients that exceed them by one.
+//! Proves: limits hold for each client over all workers, requests and streams; refusals keep their
+//! place among responses; open counts are given back whatever happens; a connection that serves
+//! other clients is never reset; and a reload keeps the counts (docs/limits.md). How: plans with
+//! few limits, and clients that exceed them by one.
 
 use weir_proxy::engine::Unwanted;
 use weir_proxy::plan::{
@@ -461,7 +462,8 @@ fn requests_in_progress() {
     world.finish();
 }
 
-/// Glitches and timeouts are charged when connections end; a client with too many of them is not accepted.
+/// Glitches and timeouts are charged when connections end; a client with too many of them is not
+/// accepted.
 #[test]
 fn manners_of_connections_that_have_ended() {
     fn raw(world: &mut World, client: usize) {
@@ -499,8 +501,8 @@ fn manners_of_connections_that_have_ended() {
     }
 }
 
-/// Clients behind a trusted proxy are told apart by its statements; its connections serve others, and are neither
-/// counted nor reset. The proxy's own requests are not limited.
+/// Clients behind a trusted proxy are told apart by its statements; its connections serve others,
+/// and are neither counted nor reset. The proxy's own requests are not limited.
 #[test]
 fn behind_a_trusted_proxy() {
     let trusted = |address: std::net::IpAddr| Network { address, prefix_bits: 32 };
@@ -598,7 +600,8 @@ fn ask_as(world: &mut World, client: usize, user: &str, target: &str) -> u16 {
     *world.clients[client].statuses().last().expect("an answer")
 }
 
-/// Invented values make no limit forget another value, and open none: values without room are counted together.
+/// Invented values make no limit forget another value, and open none: values without room are
+/// counted together.
 #[test]
 fn a_full_table_opens_no_limit_by_value() {
     // Ten a minute, five at once; or the same number of 404 responses.
@@ -654,7 +657,8 @@ fn who_fills_the_table_is_not_forgiven() {
     world.finish();
 }
 
-/// Requests in progress of a value without room are also counted together with others, and given back.
+/// Requests in progress of a value without room are also counted together with others, and given
+/// back.
 #[test]
 fn what_is_in_progress_is_counted_without_room() {
     let rate = Rate::new(1, 3600 * SECOND_US, 5, false);

@@ -1,6 +1,6 @@
 //! Proves: the counters of each server, and the engine's report about its connections.
-//! docs/semantics.md#what-you-can-observe. The end of every test of this binary checks that the figures of servers
-//! add up to those of the worker.
+//! docs/semantics.md#what-you-can-observe. The end of every test of this binary checks that the
+//! figures of servers add up to those of the worker.
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::cross::standing::Order;

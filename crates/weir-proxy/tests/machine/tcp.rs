@@ -1,6 +1,7 @@
-//! Proves: a connection of `tcp` gets a server at once, whichever side speaks first; another one when a connect fails,
-//! each once; ends and aborts are passed on as what they are; times, limits and counts hold, also over a reload, a
-//! drain and a restarted worker (docs/tcp.md). How: the driver's part is played by hand.
+//! Proves: a connection of `tcp` gets a server at once, whichever side speaks first; another one
+//! when a connect fails, each once; ends and aborts are passed on as what they are; times, limits
+//! and counts hold, also over a reload, a drain and a restarted worker (docs/tcp.md). How: the
+//! driver's part is played by hand.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

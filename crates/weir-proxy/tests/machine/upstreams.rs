@@ -2,8 +2,8 @@
 //! around it in random order.
 //!
 //! The client must see the result in the row; every victim gets its own response, once and in
-//! order; doubts are counted and trust falls as docs/connections.md#trust-in-a-server says. `Alone`, `Queued` and
-//! `Pipelined` are the circumstances of the catalogue.
+//! order; doubts are counted and trust falls as docs/connections.md#trust-in-a-server says.
+//! `Alone`, `Queued` and `Pipelined` are the circumstances of the catalogue.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

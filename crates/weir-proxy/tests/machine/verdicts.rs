@@ -97,7 +97,8 @@ fn the_worse_verdict_holds() {
     world.finish();
 }
 
-/// Other options make it another upstream with other machines; a server of the same name keeps its verdict.
+/// Other options make it another upstream with other machines; a server of the same name keeps its
+/// verdict.
 #[test]
 fn a_reload_keeps_it() {
     let mut world = World::started(adaptive(), 1, 1);

@@ -133,7 +133,8 @@ fn cancellations_cross_workers() {
     world.finish();
 }
 
-/// An upload that breaks off ends the connection that carries half of it, on whichever worker that is.
+/// An upload that breaks off ends the connection that carries half of it, on whichever worker that
+/// is.
 #[test]
 fn broken_uploads_end_their_connection() {
     for (workers, node) in [(1, 0), (2, 0), (2, 1)] {
@@ -498,7 +499,8 @@ fn k3_what_was_not_mailed_yet_is_safe() {
     world.finish();
 }
 
-/// docs/hostile.md K3. Uploads and tunnels of a worker that lost everything end on the other side too.
+/// docs/hostile.md K3. Uploads and tunnels of a worker that lost everything end on the other side
+/// too.
 #[test]
 fn k3_uploads_and_tunnels_end_on_the_other_side() {
     let mut world = World::started(plan(1, 1), 2, 1);

@@ -1,8 +1,10 @@
-//! A world in memory for the engine: clients, servers, other workers and a clock that only moves on request.
+//! A world in memory for the engine: clients, servers, other workers and a clock that only moves on
+//! request.
 //!
-//! Every byte towards a server passes through the judge of requests, every byte towards a client through the judge of
-//! replies; commands that a driver forbids (two sends at a time, sends on closed connections) fail the test. One turn
-//! of an engine does the same as the worker's loop with a driver.
+//! Every byte towards a server passes through the judge of requests, every byte towards a client
+//! through the judge of replies; commands that a driver forbids (two sends at a time, sends on
+//! closed connections) fail the test. One turn of an engine does the same as the worker's loop with
+//! a driver.
 
 mod clients;
 pub mod http2;
@@ -116,7 +118,8 @@ pub struct Server {
     pub serve: Serve,
     /// Does not read: sends towards it never end.
     pub deaf: bool,
-    /// How many connections it serves at a time, in the order in which they were made, each until it ends.
+    /// How many connections it serves at a time, in the order in which they were made, each until
+    /// it ends.
     pub places: usize,
 }
 
@@ -215,7 +218,8 @@ pub struct Client {
     sending: Option<Out>,
     /// Bytes behind a 101.
     pub tunnel: Vec<u8>,
-    /// The received bytes of an HTTP/2 client that is judged by its test, which the test has not taken.
+    /// The received bytes of an HTTP/2 client that is judged by its test, which the test has not
+    /// taken.
     pub raw: Option<Vec<u8>>,
     /// All bytes that weir has handed over.
     pub taken: u64,
@@ -300,12 +304,13 @@ pub struct World {
     pub cut_upstream: Cut,
     /// Deliver the input of clients and servers in random order and portions.
     pub shuffled: bool,
-    /// A receive that is switched on takes up to [`AT_ONCE`] available segments, even if it is switched off in the same
-    /// turn.
+    /// A receive that is switched on takes up to [`AT_ONCE`] available segments, even if it is
+    /// switched off in the same turn.
     pub takes_at_once: bool,
     /// Pass large pieces by reference.
     pub shared: bool,
-    /// Whether the worker's core receives the packets of a connection (by number). Unknown unless this is set.
+    /// Whether the worker's core receives the packets of a connection (by number). Unknown unless
+    /// this is set.
     pub near: Option<fn(usize) -> bool>,
     timers: BTreeMap<u64, ()>,
     /// Tunnels that the driver has: client and connection.
@@ -541,7 +546,8 @@ impl World {
         self.act(node);
     }
 
-    /// Likewise in the middle of a turn: it has read its mail, and its pending messages about it are lost as well.
+    /// Likewise in the middle of a turn: it has read its mail, and its pending messages about it
+    /// are lost as well.
     pub fn begin_anew_after_mail(&mut self, node: usize) {
         while let Some((from, post)) = self.nodes[node].inbox.pop_front() {
             self.nodes[node].engine.deliver(from, post);
@@ -702,7 +708,8 @@ impl World {
         );
         assert_eq!(self.count(|counters| counters.tunnels.get()), 0, "tunnels");
         self.judge_lines();
-        // Requests that wait for unwanted responses end at the latest when the next response or its end comes.
+        // Requests that wait for unwanted responses end at the latest when the next response or its
+        // end comes.
         assert!(self.count(|counters| counters.in_flight.get()) < 1 << 60, "in_flight below zero");
         assert_eq!(self.count(|counters| counters.queue_waiting.get()), 0, "queue_waiting");
         self.check_figures();

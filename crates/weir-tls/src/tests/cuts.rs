@@ -1,5 +1,6 @@
-//! Proves: wherever the network cuts the bytes of a client, and however many records come at once, the same plain bytes come out,
-//! once and in order. How: records of paper in the simulation, each cut of them.
+//! Proves: wherever the network cuts the bytes of a client, and however many records come at once,
+//! the same plain bytes come out, once and in order. How: records of paper in the simulation, each
+//! cut of them.
 
 use weir_io::conformance::Bench;
 use weir_io::{Class, Driver, Receive};

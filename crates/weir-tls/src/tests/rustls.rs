@@ -271,7 +271,8 @@ fn bytes_that_were_changed_end_it() {
         assert_eq!((wire.state, &wire.got[..]), (Err(Failure::Misbehaved), &b"good"[..]));
         assert!(matches!(wire.answer(), Err(Error::AlertReceived(AlertDescription::BadRecordMac))));
     }
-    // Nonsense from the first byte on, and every byte of a hello changed: never a panic, always an end or more to wait for.
+    // Nonsense from the first byte on, and every byte of a hello changed: never a panic, always an
+    // end or more to wait for.
     let config = any_client(&[&TLS13, &TLS12]);
     let hello = Wire::new(&terms, &config, "a.example").said();
     for at in (0..hello.len()).step_by(7) {

@@ -20,7 +20,8 @@ use crate::terms::provider;
 const NAMES: &str = "subjectAltName=DNS:a.example\n";
 const DAY_S: i64 = 86_400;
 
-/// A response of a CA about certificates, of which the second was revoked, and others it does not know; good for a day.
+/// A response of a CA about certificates, of which the second was revoked, and others it does not
+/// know; good for a day.
 fn response(
     scratch: &Scratch,
     ca: &Files,

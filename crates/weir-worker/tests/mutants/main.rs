@@ -1,12 +1,14 @@
-//! Proves: the simulation finds what it is for. Real bugs, put back one at a time, are each found within a bounded
-//! number of seeds, by a broken promise and not by luck. How: a copy of the sources, in which each bug is a branch on a
-//! name from the environment, is built once. Its simulation runs under each name until the first seed fails. The
-//! product itself has no such branches. Under no name the copy must pass.
+//! Proves: the simulation finds what it is for. Real bugs, put back one at a time, are each found
+//! within a bounded number of seeds, by a broken promise and not by luck. How: a copy of the
+//! sources, in which each bug is a branch on a name from the environment, is built once. Its
+//! simulation runs under each name until the first seed fails. The product itself has no such
+//! branches. Under no name the copy must pass.
 //!
-//! The simulation does not run the io_uring driver: tests of the suite of all drivers find its bugs.
-//! `WEIR_MUTANTS=NAME` looks only for bugs whose names begin with NAME.
+//! The simulation does not run the io_uring driver: tests of the suite of all drivers find its
+//! bugs. `WEIR_MUTANTS=NAME` looks only for bugs whose names begin with NAME.
 //!
-//! When the place of a bug has changed, its row in [`BUGS`] has to follow; the message names the row.
+//! When the place of a bug has changed, its row in [`BUGS`] has to follow; the message names the
+//! row.
 
 mod cache;
 mod floods;
@@ -27,10 +29,12 @@ struct Bug {
     /// The mistake that this bug repeats.
     story: &'static str,
     file: &'static str,
-    /// The right code, which occurs once. `$` in the wrong code stands for whether the bug is active.
+    /// The right code, which occurs once. `$` in the wrong code stands for whether the bug is
+    /// active.
     right: &'static str,
     wrong: &'static str,
-    /// The simulation that finds it, by the beginning of its name, or a test of the drivers ([`OF_DRIVERS`]).
+    /// The simulation that finds it, by the beginning of its name, or a test of the drivers
+    /// ([`OF_DRIVERS`]).
     found_by: &'static str,
     /// Finds it within this number of seeds.
     seeds: u32,
@@ -492,8 +496,8 @@ fn copy(from: &Path, to: &Path, file: &str) {
     }
 }
 
-/// Shares compiled code from outside the workspace with the copy, which saves minutes the first time. Code that can't
-/// be shared is compiled again.
+/// Shares compiled code from outside the workspace with the copy, which saves minutes the first
+/// time. Code that can't be shared is compiled again.
 fn share(from: &Path, to: &Path) {
     let Ok(entries) = fs::read_dir(from) else { return };
     for entry in entries.flatten() {
@@ -505,8 +509,8 @@ fn share(from: &Path, to: &Path) {
         }
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => share(&entry.path(), &place),
-            // Existing files are kept: cargo checks whether they fit. cargo writes its notes in place, but libraries as
-            // new files.
+            // Existing files are kept: cargo checks whether they fit. cargo writes its notes in
+            // place, but libraries as new files.
             _ if place.exists() => {}
             _ if from.ends_with("deps") => {
                 drop(fs::create_dir_all(to).and_then(|()| fs::hard_link(entry.path(), place)))
@@ -522,8 +526,9 @@ fn copy_as_old(from: &Path, to: &Path) -> io::Result<()> {
     File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)
 }
 
-/// Builds the simulation of the copy and returns its path. It has a separate target directory: cargo names libraries by
-/// their place in the workspace, so those of the copy would replace the real ones.
+/// Builds the simulation of the copy and returns its path. It has a separate target directory:
+/// cargo names libraries by their place in the workspace, so those of the copy would replace the
+/// real ones.
 fn build() -> PathBuf {
     let copied = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants-target");
@@ -536,8 +541,8 @@ fn build() -> PathBuf {
         share(&compiled, &target.join("debug").join(part));
     }
     let cargo = std::env::var_os("CARGO").expect("run by cargo");
-    // Builds the whole workspace, so that dependencies have the features with which they were compiled for the other
-    // tests.
+    // Builds the whole workspace, so that dependencies have the features with which they were
+    // compiled for the other tests.
     let output = Command::new(cargo)
         .args(["test", "--locked", "--offline", "--no-run", "--workspace", "--test", "sim"])
         .current_dir(&copied)
@@ -576,7 +581,8 @@ fn finding(output: &Output) -> String {
     lines.join(" ").chars().take(220).collect()
 }
 
-/// Called by `scripts/test` before any test runs, so that the compiler does not run beside the tests.
+/// Called by `scripts/test` before any test runs, so that the compiler does not run beside the
+/// tests.
 #[test]
 #[ignore = "it proves nothing and only builds"]
 fn the_copy_is_built() {
@@ -591,7 +597,8 @@ fn the_simulation_finds_each_bug() {
         let clean = run(&binary, "", test, 20);
         assert!(clean.status.success(), "the copy fails without a bug: {}", finding(&clean));
     }
-    // Each bug takes one thread of the simulation: as many bugs are tried at a time as there are cores.
+    // Each bug takes one thread of the simulation: as many bugs are tried at a time as there are
+    // cores.
     let all: Vec<&Bug> = wanted().collect();
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let look = || {

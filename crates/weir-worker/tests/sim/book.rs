@@ -160,8 +160,8 @@ impl Expected {
 }
 
 impl Asked {
-    /// May be sent again after a loss (docs/connections.md, docs/retries.md: safe or idempotent). weir must
-    /// also still hold its body.
+    /// May be sent again after a loss (docs/connections.md, docs/retries.md: safe or idempotent).
+    /// weir must also still hold its body.
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
     }

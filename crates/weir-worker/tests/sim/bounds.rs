@@ -150,7 +150,8 @@ fn silent_clients_are_ended_in_time() {
             let (acts, asked) = silent(number % 6, &silent_nonce(number), rng);
             add(&run, start_us, acts, asked);
         }
-        // Idle connections may stay for 75 s, a send may take 60 s, all others must be gone long before.
+        // Idle connections may stay for 75 s, a send may take 60 s, all others must be gone long
+        // before.
         if !run.pass(200 * SECOND, || run.book.borrow().clients_done == 33) {
             run.fail("silent clients stay");
         }

@@ -1,4 +1,5 @@
-//! The parties of the simulation against each other, without weir between them: a fault here is a fault of the tests.
+//! The parties of the simulation against each other, without weir between them: a fault here is a
+//! fault of the tests.
 
 use std::rc::Rc;
 

@@ -1,8 +1,8 @@
-//! A client of HTTP/2: many streams at once, with windows, priorities, bodies in both directions, resets and drips of
-//! credit.
+//! A client of HTTP/2: many streams at once, with windows, priorities, bodies in both directions,
+//! resets and drips of credit.
 //!
-//! The strict judge of streams sees every frame that comes back; each whole response is checked against the request of
-//! its stream.
+//! The strict judge of streams sees every frame that comes back; each whole response is checked
+//! against the request of its stream.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -84,7 +84,8 @@ pub struct Habits {
     pub credit_after_us: u64,
     /// Gives nothing back on streams before this world time.
     pub stalls_until_us: u64,
-    /// Thousandths of occasions for padding, continued heads, PING, PRIORITY_UPDATE, other SETTINGS.
+    /// Thousandths of occasions for padding, continued heads, PING, PRIORITY_UPDATE, other
+    /// SETTINGS.
     pub oddities: u32,
     /// How often it changes its window by SETTINGS at most.
     pub settings_max: u32,

@@ -31,7 +31,8 @@ pub struct Outage {
 
 /// Longest outage. A frozen server keeps the bytes sent to it for as long.
 const OUTAGE_US_MAX: u64 = 3_000_000;
-/// From the end of an outage to the next one: a server that accepts again gets traffic within a second.
+/// From the end of an outage to the next one: a server that accepts again gets traffic within a
+/// second.
 const GAP_US: u64 = 2_000_000;
 
 /// Draws outages for `servers` servers, within about `time_us`: one group after the other, never

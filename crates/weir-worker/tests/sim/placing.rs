@@ -76,7 +76,8 @@ fn small(prefix: &str) -> String {
     (0..).map(|n| format!("{prefix}{n:03x}")).find(fits).expect("one of many")
 }
 
-/// Clients that ask for quick responses, [`LESSONS`] times a whole crowd at once, from `from_us` on.
+/// Clients that ask for quick responses, [`LESSONS`] times a whole crowd at once, from `from_us`
+/// on.
 fn teach(run: &Run, letter: char, from_us: u64) {
     for lesson in 0..LESSONS {
         for client in 0..CROWD {

@@ -27,15 +27,16 @@ use super::server::Server;
 use super::through::Journeys;
 use super::watch::Watch;
 
-/// Virtual time in which every client must have come to its end, microseconds. weir's limits end what hangs: a minute
-/// for a response to begin, a minute of silence within one of a hostile server, a minute for a send to be taken. A
-/// client may send thirty requests.
+/// Virtual time in which every client must have come to its end, microseconds. weir's limits end
+/// what hangs: a minute for a response to begin, a minute of silence within one of a hostile
+/// server, a minute for a send to be taken. A client may send thirty requests.
 const CLIENTS_US_MAX: u64 = 3_600_000_000;
 /// The default of `forward-retries`: enough for whatever happens in [`Kind::Outages`].
 const RETRIES: u32 = 5;
 /// Steps after which an unfinished run counts as endless.
 const STEPS_MAX: u64 = 20_000_000;
-/// Time after the last client for everything to calm down: more than the longest timeout of weir, a minute.
+/// Time after the last client for everything to calm down: more than the longest timeout of weir, a
+/// minute.
 const QUIET_US: u64 = 100_000_000;
 
 /// The outcomes of a run, for tests that look at many.
@@ -56,7 +57,8 @@ pub struct Summary {
     pub trace_hash: u64,
 }
 
-/// Panics still to come: `left` of them, each within `within` commands of a driver after the one before, or sooner.
+/// Panics still to come: `left` of them, each within `within` commands of a driver after the one
+/// before, or sooner.
 struct Panics {
     left: u32,
     within: u64,
@@ -65,7 +67,8 @@ struct Panics {
 
 impl Panics {
     fn draw(&mut self, scenario: &Scenario) -> Fault {
-        // The TLS layer issues its own commands, between two events of a worker; a driver does not panic.
+        // The TLS layer issues its own commands, between two events of a worker; a driver does not
+        // panic.
         let is_sealed = scenario.sealed != Sealed::default();
         match self.rng.below(if scenario.workers > 1 { 4 } else { 3 }) {
             3 => Fault::Mail,
@@ -171,7 +174,8 @@ impl Run {
         self.world.actor(make(&self.book));
     }
 
-    /// Lets the workers panic `times` times in all, each within `within` commands after the one before.
+    /// Lets the workers panic `times` times in all, each within `within` commands after the one
+    /// before.
     pub fn panic(&self, times: u32, within: u64) {
         *self.panics.borrow_mut() =
             Panics { left: times, within, rng: Rng::new(self.scenario.seed ^ 0xb0b) };
@@ -205,7 +209,8 @@ impl Run {
         self.world.run(until_us, STEPS_MAX, turn, done)
     }
 
-    /// Lets time pass until every client has come to its end. False: not all did in [`CLIENTS_US_MAX`].
+    /// Lets time pass until every client has come to its end. False: not all did in
+    /// [`CLIENTS_US_MAX`].
     pub fn pass_clients(&self) -> bool {
         let all = self.scenario.clients + self.added.get();
         self.pass(CLIENTS_US_MAX, || self.book.borrow().clients_done == all)
@@ -314,7 +319,8 @@ impl Run {
             let client = &nonce[..4];
             let is_excused = excused == Some(client) && entry.outcome == Outcome::Cut;
             let was_cut = self.scenario.kind == Kind::Outages && entry.outcome == Outcome::Cut;
-            // A body of any length may be forwarded as it comes; when it is lost, the client's connection ends.
+            // A body of any length may be forwarded as it comes; when it is lost, the client's
+            // connection ends.
             if was_cut
                 || !entry.asked.body.is_empty() && matches!(entry.outcome, Outcome::Refused(_))
             {
@@ -363,8 +369,8 @@ impl Run {
             (Kind::Breaking, outcome) => matches!(outcome, Outcome::Refused(502) | Outcome::Cut),
             (Kind::Outages, Outcome::Cut) => entry.delivered,
             (Kind::Outages, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
-            // Clients of the worker lose their connections; requests of others there may be processed or not. But
-            // repeatable requests are repeated, once.
+            // Clients of the worker lose their connections; requests of others there may be
+            // processed or not. But repeatable requests are repeated, once.
             (Kind::Panicking, Outcome::Refused(502)) => {
                 !repeatable || self.count(|counters| counters.rebirths.get()) > 1
             }
@@ -390,7 +396,8 @@ impl Run {
         self.scenario.styles.iter().any(|style| style.until_close > 0)
     }
 
-    /// Checks that weir has counted the bytes that the others sent and received, where nothing is lost on the way.
+    /// Checks that weir has counted the bytes that the others sent and received, where nothing is
+    /// lost on the way.
     fn check_traffic(&self) {
         if self.scenario.kind != Kind::Calm {
             return;
@@ -409,7 +416,8 @@ impl Run {
         let unwanted = closes("client-gone") + closes("cancelled") + closes("overlooked") > 0;
         let was_set_aside = unwanted || self.count(|counters| counters.set_aside.get()) > 0;
         if was_set_aside || self.may_end_by_close() {
-            // A server need not read requests behind a response that ended by close, or requests that move elsewhere.
+            // A server need not read requests behind a response that ended by close, or requests
+            // that move elsewhere.
             seen.servers_got -= seen.servers_got.saturating_sub(expected.servers_got);
         }
         if was_set_aside {
@@ -421,8 +429,8 @@ impl Run {
         }
     }
 
-    /// Checks the clients that were cut off. A worker that panics takes its own clients with it. It may also cut off a
-    /// response of others that had begun, or the body of a request.
+    /// Checks the clients that were cut off. A worker that panics takes its own clients with it. It
+    /// may also cut off a response of others that had begun, or the body of a request.
     fn check_cuts(&self) {
         let book = self.book.borrow();
         let mut firsts = BTreeMap::new();
@@ -445,7 +453,8 @@ impl Run {
         }
     }
 
-    /// Checks the requests that weir counts for servers: all client requests where no connection ended, and no probe.
+    /// Checks the requests that weir counts for servers: all client requests where no connection
+    /// ended, and no probe.
     fn check_requests(&self) {
         let (book, nodes) = (self.book.borrow(), self.nodes.borrow());
         let mut wrong = Vec::new();
@@ -500,7 +509,8 @@ impl Run {
         }
     }
 
-    /// Checks that nothing is held after the clients have left but the pool of upstream connections.
+    /// Checks that nothing is held after the clients have left but the pool of upstream
+    /// connections.
     fn check_at_rest(&self) {
         self.await_probes();
         for (index, node) in self.nodes.borrow().iter().enumerate() {
@@ -524,7 +534,8 @@ impl Run {
         }
         for (index, node) in self.nodes.borrow().iter().enumerate() {
             node.counters().each(|sample| {
-                // A request whose client left waits on a dead server's connection until the next turn sweeps it.
+                // A request whose client left waits on a dead server's connection until the next
+                // turn sweeps it.
                 let may_stay = match sample.name {
                     "upstream_connections" => true,
                     "in_flight" => self.scenario.kind == Kind::Rough,
@@ -568,8 +579,8 @@ impl Run {
         }
     }
 
-    /// Upstream connections that exist without any client, once unneeded ones are closed: at least, where an exact
-    /// number is kept, or at most.
+    /// Upstream connections that exist without any client, once unneeded ones are closed: at least,
+    /// where an exact number is kept, or at most.
     fn connections(&self, least: bool) -> u32 {
         let pools =
             self.scenario.plan.upstreams.iter().filter(|upstream| !upstream.pool.is_private());

@@ -1,7 +1,8 @@
-//! An upstream server: reads requests with the strict judge and answers them in order, honestly or after a script.
+//! An upstream server: reads requests with the strict judge and answers them in order, honestly or
+//! after a script.
 //!
-//! Honest responses carry the nonce of their request and a body that depends on it. The actor's own random numbers
-//! decide how they are framed, cut into pieces and delayed, and how connections end.
+//! Honest responses carry the nonce of their request and a body that depends on it. The actor's own
+//! random numbers decide how they are framed, cut into pieces and delayed, and how connections end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -25,7 +26,8 @@ pub const KILLER: &str = "e19_killer";
 pub const OVERTAKER: &str = "e29_overtaker";
 /// How long the process of a killed server takes to come back, microseconds.
 const RESTART_US: u64 = 5_000;
-/// The same of one whose process a service manager starts again (`RestartSec` of systemd), microseconds.
+/// The same of one whose process a service manager starts again (`RestartSec` of systemd),
+/// microseconds.
 const SUPERVISED_US: u64 = 100_000;
 
 /// The target of rehearsals, for which no client asks.
@@ -36,7 +38,8 @@ pub const SLOW_US: u64 = 400_000;
 /// How long a response to `/poll` takes, and the second half of one to `/events`, microseconds.
 pub const LASTING_US: u64 = 14_000_000;
 
-/// How long a server leaves half a response until its client has got some of it: that client may wait for others first.
+/// How long a server leaves half a response until its client has got some of it: that client may
+/// wait for others first.
 const AWAIT_US_MAX: u64 = 1_000_000;
 
 /// The nonce of responses to probes.
@@ -80,7 +83,8 @@ pub struct Style {
     pub old: bool,
     /// Closes connections without requests for this long, microseconds; 0: never.
     pub idle_us: u64,
-    /// How many connections it serves at a time, in the order in which they were made, each until it ends.
+    /// How many connections it serves at a time, in the order in which they were made, each until
+    /// it ends.
     pub places: usize,
     /// It dies as soon as two requests of clients are unanswered on one connection.
     pub dies_shared: bool,
@@ -328,7 +332,8 @@ impl Server {
         }
     }
 
-    /// Acts before the body of the request has come: sends 100 (Continue), or begins the script of a hostile row.
+    /// Acts before the body of the request has come: sends 100 (Continue), or begins the script of
+    /// a hostile row.
     fn look_at_open_request(&mut self, net: &mut Net<'_>, conn: Conn, fresh: bool) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let Some(request) = connection.judge.current() else { return };
@@ -852,8 +857,8 @@ fn quiet_us(entry: &Entry, now_us: u64) -> u64 {
     if !entry.delivered && patient { 1_000 } else { entry.quiet_until_us.saturating_sub(now_us) }
 }
 
-/// A scripted response that carries the identifier of its request back, only once, as far as the script's author knows
-/// it.
+/// A scripted response that carries the identifier of its request back, only once, as far as the
+/// script's author knows it.
 fn with_echo(bytes: &[u8], echo: &str) -> Vec<u8> {
     let mark = b"X-Nonce: {n}\r\n";
     let at =

@@ -1,4 +1,5 @@
-//! Clients of HTTP/2 beside those of HTTP/1.1, at the same listener and the same connections to servers.
+//! Clients of HTTP/2 beside those of HTTP/1.1, at the same listener and the same connections to
+//! servers.
 
 use weir_io::sim::Rng;
 use weir_proxy::plan::Pool;

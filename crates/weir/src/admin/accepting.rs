@@ -9,7 +9,8 @@ use crate::spreading::Shown;
 #[serde(default)]
 pub(crate) struct Accepting {
     pub(crate) listener: String,
-    /// `even by eBPF`, `even by classic BPF`, `by hash`, `one socket for all workers`, `one worker`.
+    /// `even by eBPF`, `even by classic BPF`, `by hash`, `one socket for all workers`, `one
+    /// worker`.
     pub(crate) way: String,
     /// Why a better way is unavailable.
     pub(crate) why: Option<String>,

@@ -1,4 +1,5 @@
-//! The data of the live page, as JSON: docs/status-metrics.md#the-live-page. Called by `routes`; pure.
+//! The data of the live page, as JSON: docs/status-metrics.md#the-live-page. Called by `routes`;
+//! pure.
 //!
 //! Every client of the metrics listener can read it. So it has states, counts and names of the
 //! configuration, and nothing that clients sent. Bounds: [`SERVERS_MAX`] servers, sick ones first,

@@ -4,8 +4,8 @@
 //! [`CONNECTIONS_MAX`] connections at a time for each listener, a head of [`HEAD_BYTES_MAX`],
 //! [`EXCHANGE_MAX`] from accept to close. A new connection never waits for idle ones. If the limit
 //! is reached, weir closes a connection of the client with the most connections ([`Guests`]). One
-//! request a connection makes that bound simple, and does not bother a scraper that comes once in 15
-//! s.
+//! request a connection makes that bound simple, and does not bother a scraper that comes once in
+//! 15 s.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::{Hold, Taken, Turn};
 
-/// The default place of a file: this name in the state directory of the service, if the service has one.
+/// The default place of a file: this name in the state directory of the service, if the service has
+/// one.
 pub(crate) fn usual_place(name: &str) -> Option<PathBuf> {
     let given = std::env::var("STATE_DIRECTORY").ok().filter(|list| !list.is_empty())?;
     // Several are separated by colons (systemd.exec(5)).
@@ -95,7 +96,8 @@ impl Kept {
         self.file.is_some() && self.hold.is_ours()
     }
 
-    /// The file cannot be read, so weir does not replace it either. Returns a message for the operator.
+    /// The file cannot be read, so weir does not replace it either. Returns a message for the
+    /// operator.
     pub(crate) fn is_unreadable(&mut self, error: &io::Error) -> String {
         let path = self.file.take().unwrap_or_default();
         self.problem = Some(error.to_string());

@@ -100,7 +100,8 @@ fn replace(
     let name =
         path.file_name().ok_or_else(|| io::Error::other("it has no name"))?.to_string_lossy();
     let beside = folder.join(format!(".{name}.{}.new", std::process::id()));
-    // A program with the same process id was killed here: the folder is locked, so nobody writes it.
+    // A program with the same process id was killed here: the folder is locked, so nobody writes
+    // it.
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

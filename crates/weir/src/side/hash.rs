@@ -122,7 +122,8 @@ mod tests {
 
     use super::*;
 
-    /// From the test vectors of the bcrypt implementation by Solar Designer (crypt_blowfish 1.3), `$2a$05$...`.
+    /// From the test vectors of the bcrypt implementation by Solar Designer (crypt_blowfish 1.3),
+    /// `$2a$05$...`.
     const BCRYPT: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
 
     #[test]

@@ -1,7 +1,7 @@
 //! Invalidations since a snapshot was begun: behind its responses, each once. URLs without a
 //! response in it are left out, because most requests that change something are for such URLs.
-//! Called by the keeper (`snapshot`). Bounds: [`CHANGES_BYTES_MAX`], in the file and in memory, and 8
-//! bytes for each key of the snapshot.
+//! Called by the keeper (`snapshot`). Bounds: [`CHANGES_BYTES_MAX`], in the file and in memory, and
+//! 8 bytes for each key of the snapshot.
 
 use std::collections::BTreeSet;
 use std::fs::File;

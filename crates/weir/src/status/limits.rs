@@ -1,4 +1,5 @@
-//! Limits of `shield`, for people: a row each. Pure: document -> text. Called by `overview` and `weir shield`.
+//! Limits of `shield`, for people: a row each. Pure: document -> text. Called by `overview` and
+//! `weir shield`.
 
 use super::figures::count;
 use super::overview::Look;

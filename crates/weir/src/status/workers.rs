@@ -1,4 +1,5 @@
-//! Workers for people: a row each, so that a late one is noticed. Pure: document -> text. Called by `overview`.
+//! Workers for people: a row each, so that a late one is noticed. Pure: document -> text. Called by
+//! `overview`.
 
 use std::cmp::Reverse;
 use std::time::Duration;

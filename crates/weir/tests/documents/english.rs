@@ -1,4 +1,5 @@
-//! Texts are plain English: marked phrases are counted for each area against its limit (`scripts/english`, STYLE.md).
+//! Texts are plain English: marked phrases are counted for each area against its limit
+//! (`scripts/english`, STYLE.md).
 
 use std::process::Command;
 

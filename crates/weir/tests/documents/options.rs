@@ -1,4 +1,5 @@
-//! Everything that can be configured is documented: keys in the reference page, flags in docs/commands.md.
+//! Everything that can be configured is documented: keys in the reference page, flags in
+//! docs/commands.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
 //! Everything that comments and documents cite is in the repository: files, their sections, their
 //! headings, and codes of hostile input.
 //!
-//! A comment cites from the top of the repository: `docs/retries.md`,
-//! `docs/hostile.md E18, E27`, `docs/status-glitches.md#glitches`; a document may also cite from its own
-//! folder. A code alone (`E18`) means the catalogue, which the same file must name once.
+//! A comment cites from the top of the repository: `docs/retries.md`, `docs/hostile.md E18, E27`,
+//! `docs/status-glitches.md#glitches`; a document may also cite from its own folder. A code alone
+//! (`E18`) means the catalogue, which the same file must name once.
 
 use std::collections::{BTreeMap, BTreeSet};
 

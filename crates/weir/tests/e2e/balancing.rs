@@ -27,8 +27,8 @@ fn counts(servers: &[&Server]) -> Vec<usize> {
     servers.iter().map(|server| server.log().requests.len()).collect()
 }
 
-/// Weights of 70, 20 and 10, 10,000 pipelined requests over three workers of which none has connections to all servers:
-/// each share within a point.
+/// Weights of 70, 20 and 10, 10,000 pipelined requests over three workers of which none has
+/// connections to all servers: each share within a point.
 fn shares_follow_the_weights(io: Io) {
     let servers = [Server::start(Honest), Server::start(Honest), Server::start(Honest)];
     let weights = [

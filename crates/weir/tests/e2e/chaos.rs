@@ -199,7 +199,8 @@ fn posts(requests: &[(usize, Request)]) -> Vec<String> {
     posts.map(|request| request.nonce().to_owned()).collect()
 }
 
-/// Sends requests until stopped. Each reply is the response to its request, or for a POST perhaps a 502.
+/// Sends requests until stopped. Each reply is the response to its request, or for a POST perhaps a
+/// 502.
 fn ask_on(address: SocketAddr, mut random: Random, stop: &AtomicBool, answered: &AtomicUsize) {
     let mut client = Client::connect(address);
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,5 @@
-//! The forward proxy with real sockets, curl, nginx and a scripted name server: requests in absolute-form, tunnels, users, names.
+//! The forward proxy with real sockets, curl, nginx and a scripted name server: requests in
+//! absolute-form, tunnels, users, names.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

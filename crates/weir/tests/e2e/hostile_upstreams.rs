@@ -141,9 +141,9 @@ impl<'a> Play<'a> {
         // even a busy machine must keep it.
         let timeout = if row.letter == "E10" { "forward-timeout \"4s\"" } else { "" };
         let pipeline = format!("pipeline depth=64\n {timeout}");
-        // With two workers, one of them reaches the only connection through the other. A late response
-        // may be there before the mail that nobody waits for it: then it is one, and the connection
-        // remains.
+        // With two workers, one of them reaches the only connection through the other. A late
+        // response may be there before the mail that nobody waits for it: then it is one, and the
+        // connection remains.
         let workers = if row.letter == "E10" { 1 } else { random.below(2) as u32 + 1 };
         let weir = Weir::start(io, workers, &app(&server, 1, &pipeline));
         Play { row, company, random, server, weir, victims: Vec::new() }

@@ -252,7 +252,8 @@ fn gated(link: &mut Link, request: &Request) -> Result<(), Gone> {
     link.honest(request)
 }
 
-/// Shuts a gate on the only upstream connection, lets `behind` send requests, opens it, and returns the gate's reply.
+/// Shuts a gate on the only upstream connection, lets `behind` send requests, opens it, and returns
+/// the gate's reply.
 fn behind_a_gate(weir: &Weir, server: &Server, unanswered: usize, behind: impl FnOnce()) -> Reply {
     let mut client = Client::connect(weir.address);
     let nonce = nonce();

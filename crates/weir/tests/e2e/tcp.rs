@@ -1,7 +1,8 @@
-//! Proves: connections of `tcp` are passed on byte by byte, whichever side speaks first; each end and each abort
-//! arrives as such; a server that refuses, is silent or resets affects no other connection; a stalled reader costs no
-//! memory; reloads, upgrades and the end of weir do not disturb connections under way; weir counts, limits and logs
-//! them. How: the real binary, raw clients and servers on loopback. docs/tcp.md.
+//! Proves: connections of `tcp` are passed on byte by byte, whichever side speaks first; each end
+//! and each abort arrives as such; a server that refuses, is silent or resets affects no other
+//! connection; a stalled reader costs no memory; reloads, upgrades and the end of weir do not
+//! disturb connections under way; weir counts, limits and logs them. How: the real binary, raw
+//! clients and servers on loopback. docs/tcp.md.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -80,7 +81,8 @@ impl Raw {
     }
 }
 
-/// Returns an address for `tcp`, and a configuration with these options and servers of its upstream.
+/// Returns an address for `tcp`, and a configuration with these options and servers of its
+/// upstream.
 fn passing(options: &str, upstream: &str) -> (SocketAddr, String) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     (address, passing_at(address, options, upstream))

@@ -1,8 +1,9 @@
-//! Clients with TLS, with the real binary: curl and openssl with both versions and both kinds of keys, the kit's own
-//! clients through a bridge, certificates by name and replaced under load, and bytes that are not TLS at all.
-//! docs/tls.md.
+//! Clients with TLS, with the real binary: curl and openssl with both versions and both kinds of
+//! keys, the kit's own clients through a bridge, certificates by name and replaced under load, and
+//! bytes that are not TLS at all. docs/tls.md.
 //!
-//! `WEIR_EXCHANGES` sets how often certificates are replaced, more often than a test may: `make chaos`.
+//! `WEIR_EXCHANGES` sets how often certificates are replaced, more often than a test may: `make
+//! chaos`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -327,8 +328,8 @@ fn an_answer_that_is_cut_does_not_look_whole(io: Io) {
     let server = Server::start(Cuts);
     let (weir, address, _scratch) = bridged(io, 1, "", &server);
     let mut client = Client::connect(address);
-    // For such a client the end of the connection ends the response. The bridge resets a connection without a
-    // close_notify.
+    // For such a client the end of the connection ends the response. The bridge resets a connection
+    // without a close_notify.
     client.ask("GET", true);
     client.send(b"GET / HTTP/1.0\r\n\r\n");
     let _ = client.try_reply();
@@ -478,7 +479,8 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
         assert!(reused(one, "-sess_in") && reused(other, "-sess_in"), "{version}");
         assert!(!reused(elsewhere, "-sess_in"), "{version}: another port");
     }
-    // A file that becomes bad changes nothing, and is reported; one with other keys ends the old tickets.
+    // A file that becomes bad changes nothing, and is reported; one with other keys ends the old
+    // tickets.
     let session = scratch.path("session-tls1_3").display().to_string();
     let reused = || s_client(other, &["-tls1_3", "-sess_in", &session]).contains("\nReused, ");
     std::fs::write(&keys, "nonsense").expect("a writable directory");
@@ -497,8 +499,8 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
     server.finish();
 }
 
-/// With keys of a file: a session that began under one name's certificate, or at a listener that accepts fewer clients,
-/// continues only there.
+/// With keys of a file: a session that began under one name's certificate, or at a listener that
+/// accepts fewer clients, continues only there.
 fn another_listener_of_the_port_knows_no_tickets(io: Io) {
     let (server, scratch, port) = (Server::start(Honest), Scratch::new(), free_port());
     let [a, b] = ["a.test", "b.test"].map(|name| certificate(&scratch, "ec", &[name], 9));
@@ -582,8 +584,8 @@ fn clients_get_the_ocsp_response_of_the_file(io: Io) {
     let problem =
         || status(&weir)["tls_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
     assert_eq!(problem(), "");
-    // A response that becomes bad changes nothing; one for another certificate is not shown with the one that is in
-    // force.
+    // A response that becomes bad changes nothing; one for another certificate is not shown with
+    // the one that is in force.
     std::fs::write(&used, "nonsense").expect("a writable directory");
     eventually("the first problem", || problem().contains("no OCSP response"));
     assert!(is_there());

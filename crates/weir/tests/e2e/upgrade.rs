@@ -1,7 +1,8 @@
-//! Proves: a new program takes over from a running weir unnoticed: under load, with other numbers of workers, for idle
-//! clients, streams and tunnels, for clients of status and metrics. An upgrade that fails, in whatever way, changes
-//! nothing and is reported. Sockets of a service manager are used and survive. How: the real binary upgraded to itself
-//! with traffic through it, and programs in its place that are not weir. docs/upgrade.md.
+//! Proves: a new program takes over from a running weir unnoticed: under load, with other numbers
+//! of workers, for idle clients, streams and tunnels, for clients of status and metrics. An upgrade
+//! that fails, in whatever way, changes nothing and is reported. Sockets of a service manager are
+//! used and survive. How: the real binary upgraded to itself with traffic through it, and programs
+//! in its place that are not weir. docs/upgrade.md.
 //!
 //! `WEIR_UPGRADES` sets how often the first of these upgrades: `make chaos`.
 
@@ -127,7 +128,8 @@ fn upgrades_under_load_lose_nothing(io: Io) {
             });
         }
         for round in 0..upgrades() {
-            // Every connection that waits at a socket is accepted, even with more sockets than workers.
+            // Every connection that waits at a socket is accepted, even with more sockets than
+            // workers.
             let text = std::fs::read_to_string(weir.config_file()).expect("it is there");
             let (_, rest) = text.split_once('\n').expect("a line");
             std::fs::write(weir.config_file(), format!("workers {}\n{rest}", [3, 1, 2][round % 3]))
@@ -236,8 +238,9 @@ fn tunnels_have_a_time_of_their_own(io: Io) {
     server.finish();
 }
 
-/// TLS: a client that is accepted and has not shaken hands yet is served by the process that accepted it. Returns
-/// whether a program has the other end of a connection: one that waits to be accepted has no inode (proc_net_tcp(5)).
+/// TLS: a client that is accepted and has not shaken hands yet is served by the process that
+/// accepted it. Returns whether a program has the other end of a connection: one that waits to be
+/// accepted has no inode (proc_net_tcp(5)).
 fn is_accepted(stream: &TcpStream) -> bool {
     let written = |address: std::io::Result<SocketAddr>| match address.expect("connected") {
         SocketAddr::V4(address) => {
@@ -374,7 +377,8 @@ fn a_program_that_is_none_changes_nothing(io: Io) {
     ];
     for (script, why) in programs {
         installed.install(script);
-        // A program that ends, or sends something, is noticed at once; only without either the time has to run out.
+        // A program that ends, or sends something, is noticed at once; only without either the time
+        // has to run out.
         give(&weir, if why.contains("within") { 1 } else { LONG }, &rest);
         let said = refused(&weir, &["upgrade"], 1);
         assert!(said.contains(why), "{script}: {said}");
@@ -398,7 +402,8 @@ fn who_is_not_ready_in_time_is_ended(io: Io) {
     let (before, mut client) = (weir.pid(), Client::connect(weir.address));
     let dead =
         format!("upstream \"dead\" {{ server \"127.0.0.1:{}\"; required #true; }}\n", free_port());
-    // On a busy machine a new program may not even have reported why it is not ready: then it gets more time.
+    // On a busy machine a new program may not even have reported why it is not ready: then it gets
+    // more time.
     for seconds in [1, 5, 25, 120] {
         give(&weir, seconds, &rest);
         weir.rewrite(&format!("{dead}{rest}"));
@@ -514,7 +519,8 @@ fn orders_hold(io: Io) {
     [first, second].into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// Another configuration comes with the new program: it binds new listeners, and removed ones end as in a reload.
+/// Another configuration comes with the new program: it binds new listeners, and removed ones end
+/// as in a reload.
 fn listeners_come_and_go_with_it(io: Io) {
     let server = Server::start(Honest);
     let [first, second] = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));

@@ -1,5 +1,5 @@
-//! Proves: the pages of docs/howto work. Each command succeeds and prints the shown output, and each
-//! configuration is valid.
+//! Proves: the pages of docs/howto work. Each command succeeds and prints the shown output, and
+//! each configuration is valid.
 //!
 //! The words behind the three backticks of a fenced block say what happens to it:
 //!

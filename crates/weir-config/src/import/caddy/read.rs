@@ -1,5 +1,5 @@
-//! The grammar of a Caddyfile: a directive a line, `{` at the end of one and `}` alone on another; quotes, backticks, heredocs; `{$VAR}`;
-//! `import` of snippets and files.
+//! The grammar of a Caddyfile: a directive a line, `{` at the end of one and `}` alone on another;
+//! quotes, backticks, heredocs; `{$VAR}`; `import` of snippets and files.
 //!
 //! Bounds: those of `tree`, and [`IMPORTS_MAX`]; each byte is looked at once for each import.
 

@@ -12,7 +12,8 @@ use super::table::{SIZE_MAX, Table};
 
 /// Larger numbers than this are never meaningful.
 const NUMBER_MAX: u32 = 1 << 28;
-/// Size updates at the beginning of a block: the smallest and the last one since the block before (RFC 7541 §4.2).
+/// Size updates at the beginning of a block: the smallest and the last one since the block before
+/// (RFC 7541 §4.2).
 const UPDATES_MAX: usize = 2;
 
 /// A block that can't be read to its end. The table is useless then.
@@ -156,7 +157,8 @@ impl Block<'_> {
         Ok(byte)
     }
 
-    /// A number whose first byte has it in its lowest `prefix` bits (RFC 7541 §5.1): at most five bytes follow.
+    /// A number whose first byte has it in its lowest `prefix` bits (RFC 7541 §5.1): at most five
+    /// bytes follow.
     fn number(&mut self, prefix: u32) -> Result<u32, HpackError> {
         let mask = (1u32 << prefix) - 1;
         let mut value = u32::from(self.byte()?) & mask;

@@ -1,7 +1,8 @@
 //! Fields to header blocks (RFC 7541 §6), without a dynamic table: entries of the static table by
 //! index, all else as literals that are not kept.
 //!
-//! Names are written in lower case (RFC 9113 §8.2.1), texts with the Huffman code where that is shorter.
+//! Names are written in lower case (RFC 9113 §8.2.1), texts with the Huffman code where that is
+//! shorter.
 
 use super::huffman;
 use super::statics::{STATIC, index_of};
@@ -39,7 +40,8 @@ pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     put_text(out, value.iter().copied());
 }
 
-/// Appends a field: by its index where the static table has it with this value, else as [`put_field`] does.
+/// Appends a field: by its index where the static table has it with this value, else as
+/// [`put_field`] does.
 pub fn put_known(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     match STATIC.iter().position(|(its, known)| *known == value && its.eq_ignore_ascii_case(name)) {
         Some(place) => put_number(out, 0x80, 7, place + 1),

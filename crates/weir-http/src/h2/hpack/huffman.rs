@@ -213,7 +213,8 @@ mod tests {
         assert_eq!(encoded(b"private"), b"\xae\xc3\x77\x1a\x4b");
     }
 
-    /// RFC 7541 §5.2: padding of eight bits or more, padding that is not ones, and the code of the end are errors.
+    /// RFC 7541 §5.2: padding of eight bits or more, padding that is not ones, and the code of the
+    /// end are errors.
     #[test]
     fn padding_and_the_end() {
         for len in 0..12 {

@@ -1,4 +1,5 @@
-//! The dynamic table of a decoder (RFC 7541 §2.3.2, §4): the newest fields, as far as 4,096 bytes go.
+//! The dynamic table of a decoder (RFC 7541 §2.3.2, §4): the newest fields, as far as 4,096 bytes
+//! go.
 //!
 //! Text of all entries in one buffer, oldest first, each name followed by its value; entries never
 //! wrap around, so they can be lent as slices. When the end of the buffer is reached, live entries
@@ -120,8 +121,8 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the table has the newest fields whose sizes fit, and never more memory than it may. How: against a list that does the same
-    //! naively, over a long run of sizes.
+    //! Proves: the table has the newest fields whose sizes fit, and never more memory than it may.
+    //! How: against a list that does the same naively, over a long run of sizes.
 
     use super::*;
     use crate::fuzzing::Mutator;

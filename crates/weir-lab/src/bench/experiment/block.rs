@@ -1,12 +1,14 @@
 //! The experiment `block`: the attackers, the users beside them, and how each contender is set up
 //! against attacks.
 //!
-//! Read by `contenders.rs`, `block_cells.rs`, `run/block.rs` and `run/bans.rs`. All contenders have the same limit for a client: [`BURST`] attempts at once and
-//! [`RATE`] a second. Attackers come by the clock and far above it, users stay below.
+//! Read by `contenders.rs`, `block_cells.rs`, `run/block.rs` and `run/bans.rs`. All contenders have
+//! the same limit for a client: [`BURST`] attempts at once and [`RATE`] a second. Attackers come by
+//! the clock and far above it, users stay below.
 
 /// Number of attackers, each with a separate address.
 pub(crate) const ATTACKERS: u32 = 20;
-/// How long an attacker waits for a connection that is not answered: less than the second after which the kernel sends its first packet again.
+/// How long an attacker waits for a connection that is not answered: less than the second after
+/// which the kernel sends its first packet again.
 pub(crate) const CONNECT_TIMEOUT_MS: u32 = 500;
 /// Number of users, each with a separate address and connection.
 pub(crate) const USERS: u32 = 500;
@@ -67,8 +69,9 @@ impl Attack {
         if matches!(self, Attack::Many) { 1 } else { ATTACKERS }
     }
 
-    /// Attempts a second of each attacker. All together they have to leave room on the generator's core, also where handing packets from core
-    /// to core is expensive: in a virtual machine 11,000 a second filled it.
+    /// Attempts a second of each attacker. All together they have to leave room on the generator's
+    /// core, also where handing packets from core to core is expensive: in a virtual machine 11,000
+    /// a second filled it.
     pub(crate) const fn rate(self) -> u32 {
         match self {
             Attack::Requests => 200,

@@ -1,6 +1,7 @@
 //! The experiment `cache`: the caches that take part, and their loads besides hits.
 //!
-//! Read by `cells.rs`, `contenders.rs` and `cache_cells.rs`, done by `run/cache.rs`, `run/cache_events.rs` and `run/cache_restart.rs`.
+//! Read by `cells.rs`, `contenders.rs` and `cache_cells.rs`, done by `run/cache.rs`,
+//! `run/cache_events.rs` and `run/cache_restart.rs`.
 
 /// A cache program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

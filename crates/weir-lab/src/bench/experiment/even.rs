@@ -1,7 +1,8 @@
 //! The experiments `ladder` and `taken-core`: how clients arrive, when a core is taken, and how
 //! rivals are configured.
 //!
-//! Named by `even_cells.rs`, `cells.rs` and `contenders.rs`. Pure: times are counted from the beginning of a run.
+//! Named by `even_cells.rs`, `cells.rs` and `contenders.rs`. Pure: times are counted from the
+//! beginning of a run.
 
 use super::block::Program;
 use crate::random::Random;

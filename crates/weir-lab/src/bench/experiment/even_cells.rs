@@ -1,4 +1,5 @@
-//! The cells of the experiments `ladder`, `taken-core`, `reload`, `handshakes` and `even-cost`, the ratios that their tables show, and their targets. Named by `catalogue.rs`.
+//! The cells of the experiments `ladder`, `taken-core`, `reload`, `handshakes` and `even-cost`, the
+//! ratios that their tables show, and their targets. Named by `catalogue.rs`.
 
 use super::cells::{Axes, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::even::{Arrival, Ladder};

@@ -1,10 +1,12 @@
 //! The experiment `failover`: the requests to the servers, and what happens to which server when.
 //!
-//! Named by `Load::Failover`. Bound: each fault is over, with all servers well, when three quarters of a run are.
+//! Named by `Load::Failover`. Bound: each fault is over, with all servers well, when three quarters
+//! of a run are.
 
 /// Servers behind the proxy.
 pub(crate) const SERVERS: usize = 3;
-/// GETs a second, and the connections that they come on: more than wait at a time when a third of them waits for 2 s.
+/// GETs a second, and the connections that they come on: more than wait at a time when a third of
+/// them waits for 2 s.
 pub(crate) const READS: (u32, u32) = (2000, 2048);
 /// POSTs a second, and the connections that they come on.
 pub(crate) const WRITES: (u32, u32) = (200, 256);
@@ -64,7 +66,8 @@ pub(crate) enum Deed {
     End,
     /// It is started again.
     Start,
-    /// SIGSTOP: it neither answers nor resets anything, and the kernel still accepts connections for it.
+    /// SIGSTOP: it neither answers nor resets anything, and the kernel still accepts connections
+    /// for it.
     Freeze,
     /// SIGCONT.
     Thaw,

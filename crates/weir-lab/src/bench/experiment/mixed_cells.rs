@@ -1,4 +1,5 @@
-//! The cells of the experiment `mixed`, the ratios that its tables show, and its targets. Named by `catalogue.rs`.
+//! The cells of the experiment `mixed`, the ratios that its tables show, and its targets. Named by
+//! `catalogue.rs`.
 
 use super::cells::{Axes, Cell, Load, Origin};
 use super::metric::{Compared, Metric};
@@ -34,8 +35,8 @@ const BESIDE_100: &[Clients] = &[pausing(100)];
 /// One request in 100 of `late`, of the same shape as the others.
 const LATE: &[Clients] =
     &[Clients { connections: 16, pace: Pace::Random(40), path: "/item?delay=200ms" }];
-/// Beside the numbered requests of `twice`: requests of which one in 20 is slow, and some that are not numbered, so that weir can rehearse
-/// the server with their target.
+/// Beside the numbered requests of `twice`: requests of which one in 20 is slow, and some that are
+/// not numbered, so that weir can rehearse the server with their target.
 const UNEVEN: &[Clients] = &[
     Clients {
         connections: 32,

@@ -25,7 +25,8 @@ pub(crate) enum Way {
     /// As short as possible, without a table of nftables; rules of ip(8) lead connections to the
     /// program that listens on the port that clients connect to.
     Plain,
-    /// The same, and the router's kernel tracks connections and has a chain without effect at each hook of nftables.
+    /// The same, and the router's kernel tracks connections and has a chain without effect at each
+    /// hook of nftables.
     Hooks,
     /// nftables leads connections to another port (TPROXY).
     Tproxy,

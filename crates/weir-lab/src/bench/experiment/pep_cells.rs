@@ -1,4 +1,5 @@
-//! The cells of the experiment `pep`, the ratios that its tables show, and its targets. Named by `catalogue.rs`.
+//! The cells of the experiment `pep`, the ratios that its tables show, and its targets. Named by
+//! `catalogue.rs`.
 
 use super::cells::{Axes, Cell, Load, Origin};
 use super::metric::{Compared, Metric};

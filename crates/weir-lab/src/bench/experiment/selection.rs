@@ -37,7 +37,8 @@ pub struct BenchOptions {
     pub contenders: Vec<String>,
     /// Rounds in place of the experiment's (quick: 3).
     pub rounds: Option<u32>,
-    /// Seconds of each run in place of the experiment's (quick: 1, and 2 from 1,000 connections on).
+    /// Seconds of each run in place of the experiment's (quick: 1, and 2 from 1,000 connections
+    /// on).
     pub seconds: Option<u32>,
     /// Serve from weir's own origin in place of nginx.
     pub weir_origin: bool,

@@ -1,8 +1,9 @@
-//! Settings of rivals for which no single value is right: candidates by rival and load, of which `run/sweep.rs` takes the best.
+//! Settings of rivals for which no single value is right: candidates by rival and load, of which
+//! `run/sweep.rs` takes the best.
 //!
-//! Read by `run/rounds.rs`; `run/settings.rs` writes what is chosen into a configuration. weir has its
-//! defaults but for `queue-size` from 1,000 clients on.
-//! Bound: three candidates for a kind of cell.
+//! Read by `run/rounds.rs`; `run/settings.rs` writes what is chosen into a configuration. weir has
+//! its defaults but for `queue-size` from 1,000 clients on. Bound: three candidates for a kind of
+//! cell.
 
 use super::cache::Cacher;
 use super::cells::{Cell, Closed, Load, Origin, RequestKind};

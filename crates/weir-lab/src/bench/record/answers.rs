@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, by kind: the words of `weir bomb` (`reset`, `timed_out`, ...) and `status 502`; nothing is lumped together.
+/// What went wrong, by kind: the words of `weir bomb` (`reset`, `timed_out`, ...) and `status 502`;
+/// nothing is lumped together.
 pub(crate) type Errors = BTreeMap<String, u64>;
 
 /// From the request (fixed rate: from the time it was due) to its reply, microseconds.

@@ -52,7 +52,8 @@ pub(crate) struct Blocked {
 pub(crate) struct Moment {
     /// Seconds from the beginning of the counted time.
     pub(crate) second: u32,
-    /// Percentiles of users' latency from when a request was due, microseconds; None: none was answered.
+    /// Percentiles of users' latency from when a request was due, microseconds; None: none was
+    /// answered.
     pub(crate) p50_us: Option<u64>,
     /// The same.
     pub(crate) p99_us: Option<u64>,

@@ -1,4 +1,5 @@
-//! Where a benchmark was run and with which programs: the head of each report and the first line of the raw file.
+//! Where a benchmark was run and with which programs: the head of each report and the first line of
+//! the raw file.
 //!
 //! Filled by `run/circumstances.rs`.
 

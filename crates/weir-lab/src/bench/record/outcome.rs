@@ -37,8 +37,8 @@ pub(crate) struct Record {
     pub(crate) bytes: u64,
     /// Length of the window in microseconds.
     pub(crate) wall_us: f64,
-    /// What clients saw: by the clock from when a request was due, in a closed loop from when it was sent. None when nothing was
-    /// answered.
+    /// What clients saw: by the clock from when a request was due, in a closed loop from when it
+    /// was sent. None when nothing was answered.
     pub(crate) latency: Option<Latency>,
     /// By the clock: the same from when requests were sent.
     pub(crate) sent: Option<Latency>,

@@ -1,4 +1,5 @@
-//! How the experiment `cache` is shown: columns that only it has, its line of progress, and how it was measured.
+//! How the experiment `cache` is shown: columns that only it has, its line of progress, and how it
+//! was measured.
 //!
 //! Called by `figures.rs` and `progress.rs`.
 

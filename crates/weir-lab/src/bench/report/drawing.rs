@@ -1,4 +1,5 @@
-//! Charts of an experiment: lines over connections or sizes of bodies where cells are points of one, else bars.
+//! Charts of an experiment: lines over connections or sizes of bodies where cells are points of
+//! one, else bars.
 //!
 //! Called by `page.rs`. Values are medians over the rounds with their confidence intervals; a
 //! contender looks the same in all charts. A figure that was limited by generator or origin is

@@ -1,4 +1,5 @@
-//! The tables of the experiments `ladder`, `taken-core` and `reload`, their lines of progress, and how they are measured.
+//! The tables of the experiments `ladder`, `taken-core` and `reload`, their lines of progress, and
+//! how they are measured.
 //!
 //! Called by `figures.rs` and `progress.rs`.
 

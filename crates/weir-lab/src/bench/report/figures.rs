@@ -1,7 +1,7 @@
 //! Turns records into figures as text: the targets with their results, and a table for each cell.
 //!
-//! `markdown.rs` and `page.rs` show them. Figures are medians over the rounds; ratios are taken within a round before their
-//! median is.
+//! `markdown.rs` and `page.rs` show them. Figures are medians over the rounds; ratios are taken
+//! within a round before their median is.
 
 use std::fmt::Write as _;
 
@@ -441,7 +441,8 @@ fn machine(circumstances: &Circumstances) -> String {
     )
 }
 
-/// Heads of a cell's table, without that of the first column and the ratios, which follow the second.
+/// Heads of a cell's table, without that of the first column and the ratios, which follow the
+/// second.
 fn columns(load: Load) -> &'static [&'static str] {
     match load {
         Load::Failover(_) => failover::COLUMNS,

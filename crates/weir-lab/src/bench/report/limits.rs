@@ -46,8 +46,8 @@ fn share(record: &Record, us: f64) -> f64 {
     if record.wall_us == 0.0 { 0.0 } else { us / (record.wall_us * cores) }
 }
 
-/// Whether the rate says little about the contender, because generator and origin used most of the cores, or the generator
-/// says that it was the limit.
+/// Whether the rate says little about the contender, because generator and origin used most of the
+/// cores, or the generator says that it was the limit.
 pub(super) fn is_floor(own: &[&Record]) -> bool {
     is_full_of_others(own) || generator_limit(own).is_some()
 }

@@ -1,7 +1,8 @@
 //! A report as one HTML file: the results first, then charts, then all figures, then how it was
 //! measured.
 //!
-//! Called by `bench/mod.rs`. The figures are those of `figures.rs`, the charts those of `drawing.rs`.
+//! Called by `bench/mod.rs`. The figures are those of `figures.rs`, the charts those of
+//! `drawing.rs`.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! What bans cost and how they end: memory of weir with many of them, and the time from the end of
 //! a ban to a response.
 //!
-//! Called by `rounds.rs`. Namespaces, origin and proxy are those of `block.rs`. Bounds: the bans of [`BANS`]; recovery is over
-//! [`PATIENCE`] after the bans.
+//! Called by `rounds.rs`. Namespaces, origin and proxy are those of `block.rs`. Bounds: the bans of
+//! [`BANS`]; recovery is over [`PATIENCE`] after the bans.
 
 use std::fmt::Write as _;
 use std::fs;

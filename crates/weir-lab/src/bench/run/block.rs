@@ -1,4 +1,5 @@
-//! Attackers and users of a contender that limits its clients: what each gets, and what the attack costs.
+//! Attackers and users of a contender that limits its clients: what each gets, and what the attack
+//! costs.
 //!
 //! Called by `rounds.rs`. A run has separate namespaces, an origin and a proxy, and two generators
 //! on one core. The generator of users sends requests by the clock all the time, that of attackers

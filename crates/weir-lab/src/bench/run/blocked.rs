@@ -1,5 +1,5 @@
-//! The probe of the experiment `keepalive` against a server of many workers that sleep where others would compute, so that they don't need the
-//! machine for it.
+//! The probe of the experiment `keepalive` against a server of many workers that sleep where others
+//! would compute, so that they don't need the machine for it.
 //!
 //! Called by `keepalive.rs`. Each worker has its own connection on which bursts come at random
 //! times, straight to the server: workers are busy for equal shares of the time, whatever the proxy

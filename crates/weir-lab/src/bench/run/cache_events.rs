@@ -131,7 +131,8 @@ fn half(bombed: &bomb::Record, (from, to): (u32, u32)) -> Half {
 /// Does one run: responses are purged by their tag, while another one is requested.
 ///
 /// # Errors
-/// Something can't be started, nothing is stored or purged, a generator fails, or the user interrupts.
+/// Something can't be started, nothing is stored or purged, a generator fails, or the user
+/// interrupts.
 pub(super) fn purge(
     stage: &Stage,
     contender: Contender,

@@ -55,7 +55,8 @@ fn library(program: &str, places: &Programs) -> String {
         .unwrap_or_else(unknown)
 }
 
-/// `OpenSSL 3.0.19` in `running with OpenSSL 3.0.19 27 Jan 2026`; a library without versions by its name.
+/// `OpenSSL 3.0.19` in `running with OpenSSL 3.0.19 27 Jan 2026`; a library without versions by its
+/// name.
 fn named_library(text: &str) -> Option<String> {
     let version = |name: &str| {
         let mut words =

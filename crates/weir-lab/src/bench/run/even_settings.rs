@@ -2,7 +2,8 @@
 //! other experiments: the number of workers, the socket that they accept from, whether they are
 //! pinned, and how many requests they send their server at a time.
 //!
-//! Called by `ladder.rs`, `taken.rs` and `mixed.rs`. The settings are repeated in the report's last section.
+//! Called by `ladder.rs`, `taken.rs` and `mixed.rs`. The settings are repeated in the report's last
+//! section.
 
 use std::io;
 use std::net::SocketAddr;

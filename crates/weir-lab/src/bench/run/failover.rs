@@ -1,4 +1,5 @@
-//! What clients see while servers die: three servers, a proxy in front, load by the clock, and a fault at known times.
+//! What clients see while servers die: three servers, a proxy in front, load by the clock, and a
+//! fault at known times.
 //!
 //! Called by `rounds.rs` for each run of the experiment `failover`. Each run starts new servers and
 //! a new proxy. There are enough clients that none waits for the slow response of another. POSTs

@@ -1,9 +1,10 @@
 //! Fast and slow requests beside each other: a server that responds as each request specifies, a
 //! proxy in front, and one generator with a class for each kind of clients.
 //!
-//! Called by `rounds.rs` for each run of the experiment `mixed`. Each run starts a new server and a new proxy, so that no run
-//! profits from what another has learned. The server logs numbered requests, so the harness knows exactly which came twice.
-//! Bounds: the times given, and as many lines in the server's log as there are requests.
+//! Called by `rounds.rs` for each run of the experiment `mixed`. Each run starts a new server and a
+//! new proxy, so that no run profits from what another has learned. The server logs numbered
+//! requests, so the harness knows exactly which came twice. Bounds: the times given, and as many
+//! lines in the server's log as there are requests.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,12 +1,13 @@
-//! How an experiment runs: programs are started, put under load, read and ended; each run gives a record.
+//! How an experiment runs: programs are started, put under load, read and ended; each run gives a
+//! record.
 //!
 //! Called by `bench/mod.rs`: `rounds` for everything, `circumstances` before. Owns the directory of
 //! a run, all processes (weir, the others, origins, generators), network namespaces and the
 //! connections of the harness itself. May touch these, `/proc` and loopback; records go to the
 //! caller's function. Knows `experiment` and `record`, and nothing of reports.
 //!
-//! Bounds: the rounds and seconds of an experiment, four processes a core for a contender, a patience for every wait; no process
-//! outlives the harness.
+//! Bounds: the rounds and seconds of an experiment, four processes a core for a contender, a
+//! patience for every wait; no process outlives the harness.
 
 mod bans;
 mod block;

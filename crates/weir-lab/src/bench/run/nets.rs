@@ -47,7 +47,8 @@ route add 198.18.64.0/18 via 198.18.0.2
 route add 198.18.128.0/17 via 198.18.0.2
 route add 198.19.0.0/16 via 198.18.0.2
 ";
-/// The clients' interface. All addresses of the networks are local there without being configured one by one.
+/// The clients' interface. All addresses of the networks are local there without being configured
+/// one by one.
 const CLIENT_SIDE: &str = "link set lo up
 addr add 198.18.0.2/24 dev clients
 link set clients up

@@ -1,7 +1,9 @@
-//! Processes of a benchmark: started so that they end with us, ended by their pid, and read through /proc.
+//! Processes of a benchmark: started so that they end with us, ended by their pid, and read through
+//! /proc.
 //!
-//! Called by everything that starts a process or reads one. Bound: nothing outlives its [`Process`], and the kernel ends what
-//! we can't (when the harness itself is killed) through the parent-death signal that `setpriv` sets.
+//! Called by everything that starts a process or reads one. Bound: nothing outlives its
+//! [`Process`], and the kernel ends what we can't (when the harness itself is killed) through the
+//! parent-death signal that `setpriv` sets.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +21,8 @@ pub(super) use crate::machine::command_line;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// Clock ticks a second in /proc (USER_HZ): fixed at 100 on all Linux architectures that Rust runs on.
+/// Clock ticks a second in /proc (USER_HZ): fixed at 100 on all Linux architectures that Rust runs
+/// on.
 const TICK_US: u64 = 10_000;
 
 /// A child process that ends when this is dropped.
@@ -246,7 +249,8 @@ pub(super) fn reaped_cpu_us() -> u64 {
     (stat_field("self", 16).unwrap_or(0) + stat_field("self", 17).unwrap_or(0)) * TICK_US
 }
 
-/// Proportional set size of the processes in bytes: private memory, and a fair share of what is shared.
+/// Proportional set size of the processes in bytes: private memory, and a fair share of what is
+/// shared.
 pub(super) fn pss_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/smaps_rollup"), "Pss:") * 1024).sum()
 }
@@ -310,7 +314,8 @@ impl Machine {
         (of(|machine| machine.total).saturating_sub(idle) * TICK_US) as f64
     }
 
-    /// Shares of the time since `earlier` that all cores together were idle, and that the host took away.
+    /// Shares of the time since `earlier` that all cores together were idle, and that the host took
+    /// away.
     pub(super) fn shares_since(self, earlier: Machine) -> (f64, f64) {
         let total = (self.total - earlier.total).max(1) as f64;
         ((self.idle - earlier.idle) as f64 / total, (self.stolen - earlier.stolen) as f64 / total)

@@ -1,8 +1,9 @@
 //! Test origins that die, freeze and come back on command, and keep a record of their requests even
 //! so.
 //!
-//! Called by `failover.rs`. Each has an address that no outgoing connection can take while it is away, and a log that
-//! outlives it. Bound: all end with [`Servers`], and the kernel kills them, frozen or not, when the harness is killed.
+//! Called by `failover.rs`. Each has an address that no outgoing connection can take while it is
+//! away, and a log that outlives it. Bound: all end with [`Servers`], and the kernel kills them,
+//! frozen or not, when the harness is killed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -103,7 +104,8 @@ impl Server {
     fn begin(&mut self, weir: &Path, misbehave: Option<&str>) -> io::Result<u32> {
         let (weir, listen, log) =
             (weir.to_string_lossy(), self.address.to_string(), self.log.to_string_lossy());
-        // Another signal than the usual one at our death: SIGTERM does nothing to a process that is frozen.
+        // Another signal than the usual one at our death: SIGTERM does nothing to a process that is
+        // frozen.
         let mut words = vec![
             "--pdeathsig",
             "KILL",

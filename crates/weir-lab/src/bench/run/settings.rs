@@ -1,8 +1,8 @@
 //! How each program is configured, as its own experts would do it, and how many processes it needs
 //! for this many clients.
 //!
-//! Called by `stage.rs`, which starts them. The settings are repeated in the report's last section. Bound: four processes
-//! a core.
+//! Called by `stage.rs`, which starts them. The settings are repeated in the report's last section.
+//! Bound: four processes a core.
 
 pub(super) mod http2;
 pub(super) mod tls;
@@ -34,8 +34,8 @@ pub(super) struct Shape {
     pub(super) threads: usize,
 }
 
-/// Spreads `needed` descriptors over processes that may have `limit` each; one process with a thread a core where that is
-/// enough.
+/// Spreads `needed` descriptors over processes that may have `limit` each; one process with a
+/// thread a core where that is enough.
 ///
 /// # Errors
 /// The reason, when it would take too many.
@@ -62,7 +62,8 @@ pub(super) fn tuned(text: String, tuning: Tuning) -> String {
     })
 }
 
-/// What both uses of nginx share: a worker a core, nothing logged, connections that are never closed.
+/// What both uses of nginx share: a worker a core, nothing logged, connections that are never
+/// closed.
 fn nginx_frame(directory: &Path, name: &str, workers: u64, descriptors: u64, http: &str) -> String {
     let directory = directory.display();
     let connections = descriptors.saturating_sub(DESCRIPTORS_OTHER).max(512);
@@ -91,7 +92,8 @@ http {{
     )
 }
 
-/// Files below this length cost nginx less when it reads them than when the kernel sends them (sendfile), bytes.
+/// Files below this length cost nginx less when it reads them than when the kernel sends them
+/// (sendfile), bytes.
 const SENDFILE_FROM: u64 = 16 << 10;
 
 /// A location for each small file, in which nginx reads it.

@@ -1,7 +1,9 @@
-//! Everything a benchmark runs against: the origin, and the contenders in front of it, started and ended.
+//! Everything a benchmark runs against: the origin, and the contenders in front of it, started and
+//! ended.
 //!
-//! Called by `rounds.rs`, and by loads that start their own. Configurations are written to a private directory that
-//! is removed at the end; all traffic stays on loopback, or in namespaces of `nets.rs`. `settings.rs` has the texts.
+//! Called by `rounds.rs`, and by loads that start their own. Configurations are written to a
+//! private directory that is removed at the end; all traffic stays on loopback, or in namespaces of
+//! `nets.rs`. `settings.rs` has the texts.
 
 use std::fs;
 use std::io;
@@ -25,7 +27,8 @@ use crate::bench::experiment::tuning::{Tuning, USUAL};
 use crate::bench::record::setting::{Setting, without_ports};
 use crate::certificate::{Certificate, KeyKind};
 
-/// Addresses of the origin: a proxy with a connection for each of its clients needs more ports than one address has.
+/// Addresses of the origin: a proxy with a connection for each of its clients needs more ports than
+/// one address has.
 const ORIGIN_ADDRESSES: u8 = 2;
 /// Length of that body.
 const SMALL_BYTES: u64 = 3;
@@ -52,7 +55,8 @@ pub(super) struct Running {
     pub(super) destination: Option<SocketAddr>,
     /// How clients use TLS with it; None: they don't.
     pub(super) secure: Option<Secure>,
-    /// Clients use HTTP/2 with it, with this many streams at a time on each connection; None: HTTP/1.1.
+    /// Clients use HTTP/2 with it, with this many streams at a time on each connection; None:
+    /// HTTP/1.1.
     pub(super) streams: Option<u32>,
     /// No client stalls.
     pub(super) is_alone: bool,
@@ -84,7 +88,8 @@ impl Running {
         Running { secure: Some(secure), ..Running::direct(address) }
     }
 
-    /// A proxy with its origin, each with where it listens, which may be in another network namespace.
+    /// A proxy with its origin, each with where it listens, which may be in another network
+    /// namespace.
     pub(super) fn of(
         (proxy, address): (Process, SocketAddr),
         origin: (Process, SocketAddr),
@@ -540,7 +545,8 @@ impl Stage {
         self.await_all(Running { processes, generator, ..Running::direct(address) })
     }
 
-    /// Returns the settings of a contender in this cell: with TLS and HTTP/2 for its clients, if they use it.
+    /// Returns the settings of a contender in this cell: with TLS and HTTP/2 for its clients, if
+    /// they use it.
     fn sealed(&self, contender: Contender, cell: &Cell, text: String) -> io::Result<String> {
         let secure = cell.secure.filter(|_| !contender.is_plain());
         let text = match secure {

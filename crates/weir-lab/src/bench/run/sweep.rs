@@ -1,4 +1,5 @@
-//! A short sweep before a cell is measured: each rival gets the cheapest of its candidate settings that is not slower than another.
+//! A short sweep before a cell is measured: each rival gets the cheapest of its candidate settings
+//! that is not slower than another.
 //!
 //! Called by `rounds.rs` before contenders start. Candidates run one after the other and back (A B
 //! B A), each freshly started, so that a machine that becomes slower or faster favours none. A
@@ -24,7 +25,8 @@ pub(crate) struct Sweeps {
 }
 
 impl Sweeps {
-    /// The setting of a contender in a cell: known from a cell of the same kind, or found now by runs of `times`.
+    /// The setting of a contender in a cell: known from a cell of the same kind, or found now by
+    /// runs of `times`.
     ///
     /// # Errors
     /// The contender doesn't start, a run fails, or the user interrupts.

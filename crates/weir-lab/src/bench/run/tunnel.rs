@@ -32,7 +32,8 @@ use crate::bench::record::outcome::Record;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a full tunnel runs before anything counts.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Length of the file whose pages are sent over and over, bytes: more than caches of processors hold.
+/// Length of the file whose pages are sent over and over, bytes: more than caches of processors
+/// hold.
 const FILE_BYTES: u64 = 256 << 20;
 /// Bytes that either end moves in one call.
 const PIECE_BYTES: usize = 1 << 20;
@@ -76,7 +77,8 @@ fn start_proxy(stage: &Stage, contender: Contender, to: SocketAddr) -> io::Resul
     Ok(running)
 }
 
-/// A tunnel: its end at the client and that at the server, of which the latter has received [`HELLO`].
+/// A tunnel: its end at the client and that at the server, of which the latter has received
+/// [`HELLO`].
 fn open(running: &Running, listener: &TcpListener) -> io::Result<[TcpStream; 2]> {
     let mut near = patient(TcpStream::connect(running.address())?)?;
     if let Some(destination) = running.destination {

@@ -1,4 +1,5 @@
-//! Clients behind a slow link that loses packets; a proxy and the origin, or the origin alone, at its other end.
+//! Clients behind a slow link that loses packets; a proxy and the origin, or the origin alone, at
+//! its other end.
 //!
 //! Called by `rounds.rs` for each run of the experiment `wan`. Each run has a separate link,
 //! namespaces, an origin and a proxy. In all runs of a round, the same packets are lost, by their
@@ -27,7 +28,8 @@ use crate::link::{Figures, Link};
 /// Where proxy and origin listen.
 const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(FAR_ADDRESS), 8080);
 const ORIGIN: SocketAddr = SocketAddr::new(IpAddr::V4(FAR_ADDRESS), 9090);
-/// How long a small object may take: longer than the kernel needs to send a first packet four times.
+/// How long a small object may take: longer than the kernel needs to send a first packet four
+/// times.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two checks of the time while nothing arrives.
 const LOOK: Duration = Duration::from_millis(100);

@@ -100,7 +100,8 @@ fn threads(pids: &[u32], number: impl Fn(&str) -> Option<u32>) -> Vec<(u32, u32)
     found.into_iter().map(|(_, thread)| thread).collect()
 }
 
-/// Inodes of sockets in a table as `/proc/net/tcp` is one, proc_net_tcp(5): those of established connections to this port.
+/// Inodes of sockets in a table as `/proc/net/tcp` is one, proc_net_tcp(5): those of established
+/// connections to this port.
 fn established(table: &str, port: u16) -> HashSet<u64> {
     let inode = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -133,7 +134,8 @@ fn show_fd(socket: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Client connections of each thread: lines of connections in front (`back=0`) of our frontend, with the thread as the only bit of `tmask`.
+/// Client connections of each thread: lines of connections in front (`back=0`) of our frontend,
+/// with the thread as the only bit of `tmask`.
 fn by_thread(text: &str, threads: usize) -> Vec<u64> {
     let mut counts = vec![0; threads];
     for line in text.lines().filter(|line| line.contains(" back=0 ") && line.contains(" fe=in ")) {

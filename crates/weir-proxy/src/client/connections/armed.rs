@@ -1,5 +1,6 @@
-//! One timer for each connection, set to the earliest of its deadlines. Called by [`crate::client::Clients`] and
-//! [`crate::client::answer::Answers`]; the deadlines are in `patience.rs` and `pace.rs`. Bound: an entry of the wheel for each connection.
+//! One timer for each connection, set to the earliest of its deadlines. Called by
+//! [`crate::client::Clients`] and [`crate::client::answer::Answers`]; the deadlines are in
+//! `patience.rs` and `pace.rs`. Bound: an entry of the wheel for each connection.
 
 use super::Connections;
 use crate::base::keys::ClientKey;

@@ -1,4 +1,5 @@
-//! What must hold of clients between any two turns ([`Engine::audit`](crate::engine::Engine::audit)).
+//! What must hold of clients between any two turns
+//! ([`Engine::audit`](crate::engine::Engine::audit)).
 
 use super::Connections;
 use crate::base::check::{at_most, equal};

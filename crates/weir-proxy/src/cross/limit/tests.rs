@@ -249,7 +249,8 @@ fn workers_count_together() {
     };
     let first: Vec<_> = (0..5).map(|_| look(300, 10_000)).collect();
     assert!(first.iter().all(|seen| *seen == (1_024, false)), "{first:?}");
-    // 300 at once, which take 100 ms; then 150 and 75, of which twice as many are answered in the same time.
+    // 300 at once, which take 100 ms; then 150 and 75, of which twice as many are answered in the
+    // same time.
     let seen: Vec<_> = (0..2).map(|_| look(300, 100_000)).collect();
     assert_eq!(seen[1], (150, false));
     let seen: Vec<_> = (0..20).map(|_| look(600, 25_000)).collect();

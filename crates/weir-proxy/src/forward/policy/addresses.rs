@@ -70,8 +70,8 @@ fn is_inside<T: Ord + Copy>(ranges: &[(T, T)], wanted: T) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: sets find what a loop over the ranges finds. How: examples at the edges, and generated ranges against
-    //! [`Network::contains`].
+    //! Proves: sets find what a loop over the ranges finds. How: examples at the edges, and
+    //! generated ranges against [`Network::contains`].
 
     use super::*;
     use proptest::prelude::*;

@@ -69,7 +69,8 @@ impl Stamp {
 /// Returns year, month (1-12) and day (1-31) of a day since 1970, Gregorian, for years 0 to 9999;
 /// clamped outside.
 fn civil(day: i64) -> (i64, i64, i64) {
-    // Days of years that begin with March, in eras of 400 years (146,097 days); Howard Hinnant, `civil_from_days`.
+    // Days of years that begin with March, in eras of 400 years (146,097 days); Howard Hinnant,
+    // `civil_from_days`.
     let day = day.clamp(-719_162, 2_932_896) + 719_468;
     let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

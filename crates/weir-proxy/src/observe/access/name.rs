@@ -36,15 +36,18 @@ names! {
     RealipRemoteAddr = "realip_remote_addr",
     /// The port of the other end of the connection.
     RealipRemotePort = "realip_remote_port",
-    /// The verified user of the forward proxy, or of a route with `users`; otherwise `-`, because an unverified name is no fact.
+    /// The verified user of the forward proxy, or of a route with `users`; otherwise `-`, because
+    /// an unverified name is no fact.
     RemoteUser = "remote_user",
     /// The request line; of a rejected request the first line as it came.
     Request = "request",
     /// The method.
     RequestMethod = "request_method",
-    /// The target as it came, with its query; where an option evaluates paths, with the path that is forwarded.
+    /// The target as it came, with its query; where an option evaluates paths, with the path that
+    /// is forwarded.
     RequestUri = "request_uri",
-    /// `HTTP/2.0`, `HTTP/1.1` or `HTTP/1.0`; `TCP` of a connection of `tcp`, which has a line when it ends, without values of HTTP.
+    /// `HTTP/2.0`, `HTTP/1.1` or `HTTP/1.0`; `TCP` of a connection of `tcp`, which has a line when
+    /// it ends, without values of HTTP.
     ServerProtocol = "server_protocol",
     /// `https` over TLS, `http` without; `tcp` of a connection of `tcp`.
     Scheme = "scheme",
@@ -56,7 +59,8 @@ names! {
     TlsName = "tls_name",
     /// `r` where the connection resumed an earlier TLS session, `.` where not.
     TlsResumed = "tls_resumed",
-    /// The subject of the certificate that the client has shown in the TLS handshake, as `CN=partner,O=Example,C=DE` (RFC 4514).
+    /// The subject of the certificate that the client has shown in the TLS handshake, as
+    /// `CN=partner,O=Example,C=DE` (RFC 4514).
     TlsClientSubject = "tls_client_subject",
     /// The requested host, in small letters, without port.
     Host = "host",
@@ -64,9 +68,11 @@ names! {
     RequestId = "request_id",
     /// The trace that the request belongs to, with `trace-context` of `client`.
     TraceId = "trace_id",
-    /// Bytes of the request: head and body (without the framing of chunks); of a tunnel all that the client sent.
+    /// Bytes of the request: head and body (without the framing of chunks); of a tunnel all that
+    /// the client sent.
     RequestLength = "request_length",
-    /// Status of the response; 499: the client left before it began; 444: the connection ended before it began.
+    /// Status of the response; 499: the client left before it began; 444: the connection ended
+    /// before it began.
     Status = "status",
     /// Bytes sent to the client after the head, with the framing of chunks.
     BodyBytesSent = "body_bytes_sent",
@@ -76,9 +82,11 @@ names! {
     CompressedBy = "compressed_by",
     /// Bytes of the response before compression for each byte after it, as `4.25`.
     CompressionRatio = "compression_ratio",
-    /// What a request got of a route with `cache`: `hit`, `stale`, `revalidated`, `miss`, `collapsed`, `bypass` or `hit-for-miss`.
+    /// What a request got of a route with `cache`: `hit`, `stale`, `revalidated`, `miss`,
+    /// `collapsed`, `bypass` or `hit-for-miss`.
     Cache = "cache",
-    /// From the complete head to the moment when the kernel had taken the last byte of the response.
+    /// From the complete head to the moment when the kernel had taken the last byte of the
+    /// response.
     RequestTime = "request_time",
     /// From the complete head to the last byte of the request's body.
     BodyTime = "body_time",
@@ -86,21 +94,25 @@ names! {
     QueueTime = "queue_time",
     /// The part of it in which that connection was not established yet.
     UpstreamConnectTime = "upstream_connect_time",
-    /// From the first to the last time that the request was put on a connection; 0 without repetition.
+    /// From the first to the last time that the request was put on a connection; 0 without
+    /// repetition.
     RetryTime = "retry_time",
     /// From the last time that the request was put on a connection to the head of the response.
     UpstreamHeaderTime = "upstream_header_time",
     /// The same to the end of the response.
     UpstreamResponseTime = "upstream_response_time",
-    /// From the end of the server's response to when the kernel had taken its last byte for the client.
+    /// From the end of the server's response to when the kernel had taken its last byte for the
+    /// client.
     SendTime = "send_time",
     /// Name of the upstream.
     UpstreamName = "upstream_name",
-    /// Address of the server that the request was last sent to; of a destination of the forward proxy what its name resolved to.
+    /// Address of the server that the request was last sent to; of a destination of the forward
+    /// proxy what its name resolved to.
     UpstreamAddr = "upstream_addr",
     /// The connection that it was last sent on, as `worker:slot:generation`.
     UpstreamConnection = "upstream_connection",
-    /// Requests answered or waiting on that connection when this one was put on it; 0: it was the first.
+    /// Requests answered or waiting on that connection when this one was put on it; 0: it was the
+    /// first.
     UpstreamReuse = "upstream_reuse",
     /// Worker that owns that connection; different from `$worker` when the request crossed.
     UpstreamWorker = "upstream_worker",
@@ -110,11 +122,14 @@ names! {
     Tries = "tries",
     /// Glitches of the client's connection so far: strange but legal events.
     Glitches = "glitches",
-    /// Who ended the exchange before its time: `client`, `server` or `weir`; `none` when it is complete.
+    /// Who ended the exchange before its time: `client`, `server` or `weir`; `none` when it is
+    /// complete.
     EndedBy = "ended_by",
-    /// Where it ended: `head`, `body`, `queue`, `connect`, `wait`, `answer`, `deliver`, `tunnel`, or `done`.
+    /// Where it ended: `head`, `body`, `queue`, `connect`, `wait`, `answer`, `deliver`, `tunnel`,
+    /// or `done`.
     Phase = "phase",
-    /// Why it ended before its time, the word of the response and of the counters, such as `forward-timeout`.
+    /// Why it ended before its time, the word of the response and of the counters, such as
+    /// `forward-timeout`.
     Reason = "reason",
 }
 

@@ -14,7 +14,8 @@ use crate::placement::sticky::{Cookie, Sticky};
 use crate::plan::Pool;
 use crate::request::route::{Asked, HostMatch, Route, RouteTable, Target};
 
-/// A few upstreams of a few names, each with a few servers of a few names and weights, and a route to each.
+/// A few upstreams of a few names, each with a few servers of a few names and weights, and a route
+/// to each.
 fn plan() -> impl Strategy<Value = Plan> {
     let server = (0u8..6, 1u32..4, 1u32..3);
     let upstream = (prop::collection::vec(server, 1..5), any::<bool>());

@@ -22,7 +22,8 @@ pub enum PathError {
     Overlong,
     /// A `\`, which some servers take for `/`.
     Backslash,
-    /// A dot segment with parameters (`..;x`) or beside `%2f` or `%5c`, or `..` behind parameters, empty segments, `%2f` or `%5c`.
+    /// A dot segment with parameters (`..;x`) or beside `%2f` or `%5c`, or `..` behind parameters,
+    /// empty segments, `%2f` or `%5c`.
     AmbiguousDots,
     /// Parameters with `%2f` or `%5c` in them (`;x=%2fy`): some servers end them there.
     AmbiguousParameters,
@@ -175,7 +176,8 @@ fn is_plain(path: &[u8]) -> bool {
     !odd
 }
 
-/// Whether any byte of `first` is special, or is a slash whose follower in `second` is a slash or a dot.
+/// Whether any byte of `first` is special, or is a slash whose follower in `second` is a slash or a
+/// dot.
 fn is_odd(first: &[u8], second: &[u8]) -> bool {
     first.iter().zip(second).fold(false, |odd, (&byte, &next)| {
         odd | is_special(byte) | ((byte == b'/') & ((next == b'/') | (next == b'.')))

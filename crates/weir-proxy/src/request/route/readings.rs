@@ -29,7 +29,8 @@ const READINGS: &[(&str, Reading)] = &[
     // werkzeug and Django: PATH_INFO is decoded; no other change.
     ("WSGI", decoded),
     ("werkzeug, merge_slashes", |path| merged(&decoded(path))),
-    // The URL Standard: `new URL(request.url, base)`. Escaped dots count as dots, a backslash as a slash.
+    // The URL Standard: `new URL(request.url, base)`. Escaped dots count as dots, a backslash as a
+    // slash.
     ("Node, URL", resolved_url),
     ("Node, URL, decoded", |path| decoded(&resolved_url(path))),
     ("Express", <[u8]>::to_vec),

@@ -13,7 +13,8 @@ pub(crate) const GATHER_US: u64 = 100_000;
 /// gathered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Buffering {
-    /// When its body has been gathered for [`GATHER_US`], or its client waits until the server wants the body (`Expect`).
+    /// When its body has been gathered for [`GATHER_US`], or its client waits until the server
+    /// wants the body (`Expect`).
     #[default]
     Auto,
     /// Not before the body is complete, or too large to be gathered.

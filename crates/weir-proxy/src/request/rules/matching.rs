@@ -24,14 +24,16 @@ pub struct Condition {
 pub enum Subject {
     /// Lines of the field of this name, compared without case.
     Header(String),
-    /// Members of the query of this name. Names and values are compared decoded, with `+` as a space.
+    /// Members of the query of this name. Names and values are compared decoded, with `+` as a
+    /// space.
     Query(String),
     /// Cookies of this name, compared with case.
     Cookie(String),
 }
 
 impl Condition {
-    /// Whether a request meets it. `target` is path and query; spans of `fields` point into `bytes`.
+    /// Whether a request meets it. `target` is path and query; spans of `fields` point into
+    /// `bytes`.
     pub(crate) fn is_met(&self, target: &[u8], fields: &Fields, bytes: &[u8]) -> bool {
         let fits = |value: &[u8]| self.value.matches(value);
         let found = match &self.subject {

@@ -21,7 +21,8 @@ const GOLDEN_64: u64 = 0x9E37_79B9_7F4A_7C15;
 /// See the module.
 #[derive(Debug)]
 pub struct Split {
-    /// Where each share ends, in [`WHOLE`]ths, and the index of its upstream. Ascending, at most [`WHOLE`].
+    /// Where each share ends, in [`WHOLE`]ths, and the index of its upstream. Ascending, at most
+    /// [`WHOLE`].
     parts: Vec<(u32, usize)>,
     /// The index of the upstream for the rest.
     rest: usize,

@@ -1,5 +1,5 @@
-//! Proves: killers are refused after four deaths, innocents are not, and memory is bounded. How: the rules of the header one by
-//! one, and random histories.
+//! Proves: killers are refused after four deaths, innocents are not, and memory is bounded. How:
+//! the rules of the header one by one, and random histories.
 
 use proptest::prelude::*;
 
@@ -307,7 +307,8 @@ fn status_names_them_without_their_query() {
 }
 
 proptest! {
-    /// However many die, memory is bounded, and a suspect is not pushed out by those that died once.
+    /// However many die, memory is bounded, and a suspect is not pushed out by those that died
+    /// once.
     #[test]
     fn memory_is_bounded(deaths in prop::collection::vec((0usize..2_000, any::<bool>()), 1..600)) {
         let (mut suspects, mut now_us) = (Suspects::new(1), 0);

@@ -242,7 +242,8 @@ fn any_case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// An upstream, a request of a client of this worker, the method, and what happens when all are down.
+/// An upstream, a request of a client of this worker, the method, and what happens when all are
+/// down.
 fn any_world() -> impl Strategy<Value = (Vec<Case>, PendingRequest, Method, AllDown)> {
     let method = prop::sample::select(vec![Method::Ratio, Method::Least, by_key()]);
     let all_down = prop::sample::select(vec![AllDown::TryAll, AllDown::Refuse]);

@@ -1,6 +1,6 @@
-//! Proves: targets map to classes as documented; overtaken classes stay uneven longer each time and are forgiven; slow classes are not alike
-//! even if nothing overtakes them; frequent classes are never replaced; no input breaks the bounds. How: examples, simulated traffic, and
-//! random input.
+//! Proves: targets map to classes as documented; overtaken classes stay uneven longer each time and
+//! are forgiven; slow classes are not alike even if nothing overtakes them; frequent classes are
+//! never replaced; no input breaks the bounds. How: examples, simulated traffic, and random input.
 
 use proptest::prelude::*;
 
@@ -156,7 +156,8 @@ fn a_flood_of_classes_drives_out_none_that_is_asked_for() {
     assert!(known >= 48, "{known}");
 }
 
-/// Half of the requests to one target take 25 ms, depending on the query, and traffic is too low for much overtaking.
+/// Half of the requests to one target take 25 ms, depending on the query, and traffic is too low
+/// for much overtaking.
 #[test]
 fn what_is_slow_by_its_query_is_uneven_at_little_traffic() {
     let mut classes = Classes::default();

@@ -31,7 +31,8 @@ fn even(_: Kind, _: u32) -> u64 {
     2_000
 }
 
-/// One in thirty or so on a kept connection waits for a worker that is busy; none on a fresh one does.
+/// One in thirty or so on a kept connection waits for a worker that is busy; none on a fresh one
+/// does.
 fn tied(kind: Kind, n: u32) -> u64 {
     let is_busy = n.wrapping_mul(2_654_435_761) >> 27 == 0;
     if kind == Kind::Kept && is_busy { 25_000 } else { 500 }

@@ -88,7 +88,8 @@ impl Tunnel {
     }
 }
 
-/// Whether the connection is read, and which client stopped that. `yields` and `stalled` imply `paused`.
+/// Whether the connection is read, and which client stopped that. `yields` and `stalled` imply
+/// `paused`.
 #[derive(Debug)]
 pub(crate) struct Reading {
     /// A receive is armed.

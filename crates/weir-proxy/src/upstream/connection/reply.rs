@@ -39,7 +39,8 @@ pub(crate) struct Reply {
     pub unwanted_us: u64,
     /// It lets the connection live.
     pub persist: bool,
-    /// The server said with it that the connection ends, so that it processed nothing behind (RFC 9112 §9.6).
+    /// The server said with it that the connection ends, so that it processed nothing behind (RFC
+    /// 9112 §9.6).
     pub announced: bool,
     /// Bytes read since a response was last complete.
     pub received_bytes: u64,

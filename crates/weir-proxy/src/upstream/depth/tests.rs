@@ -16,8 +16,8 @@ enum Server {
     Processor { us: u64 },
     /// The same, but others have the processor for all but `on_us` of each `of_us`.
     Shared { us: u64, on_us: u64, of_us: u64 },
-    /// Requests of a connection one after the other, connections independent: each request takes `us`; every
-    /// `every`th `long_us`.
+    /// Requests of a connection one after the other, connections independent: each request takes
+    /// `us`; every `every`th `long_us`.
     Sleeper { us: u64, every: u64, long_us: u64 },
 }
 
@@ -208,7 +208,8 @@ fn a_saturated_fast_server_is_pipelined_deeply() {
     }
 }
 
-/// A processor that is rarely there delays the first request of a connection as it delays the last: depth is not to blame.
+/// A processor that is rarely there delays the first request of a connection as it delays the last:
+/// depth is not to blame.
 #[test]
 fn a_busy_machine_is_no_reason_for_less_depth() {
     for (clients, connections) in [(64, 32), (256, 32), (1000, 16)] {

@@ -1,7 +1,9 @@
-//! What a worker has learned about a server from its answers and from the ends of its connections. Pure.
+//! What a worker has learned about a server from its answers and from the ends of its connections.
+//! Pure.
 //!
-//! Each part is a file of its own beside this one's parent; here they are put together, with what is too small for one: how large answers
-//! are, and whether they are held back for want of an acknowledgement. `batch` >= 1.
+//! Each part is a file of its own beside this one's parent; here they are put together, with what
+//! is too small for one: how large answers are, and whether they are held back for want of an
+//! acknowledgement. `batch` >= 1.
 
 use crate::cross::lasting::Lasting;
 use crate::placement::balance::Measure;
@@ -18,16 +20,19 @@ use crate::upstream::rehearsal::Rehearsal;
 use crate::upstream::slow_answer::SlowDetector;
 use crate::upstream::trust::Trust;
 
-/// Bytes of answers that are worth having in one receive (a large receive buffer). Pipelining saves what a receive and a
-/// send cost; next to the copying of large answers that is nothing, and one connection after the other would idle.
+/// Bytes of answers that are worth having in one receive (a large receive buffer). Pipelining saves
+/// what a receive and a send cost; next to the copying of large answers that is nothing, and one
+/// connection after the other would idle.
 const BATCH_BYTES: u64 = 64 * 1024;
-/// An answer in a pipeline that takes as long as the kernel delays an acknowledgement (40 ms, a tick less) may have been held
-/// back for want of one (Nagle's algorithm, RFC 9293 §3.7.4). nginx with `tcp_nopush` does so.
+/// An answer in a pipeline that takes as long as the kernel delays an acknowledgement (40 ms, a
+/// tick less) may have been held back for want of one (Nagle's algorithm, RFC 9293 §3.7.4). nginx
+/// with `tcp_nopush` does so.
 const HELD_US: u64 = 30_000;
-/// How long a server is then acknowledged at once. It costs up to a tenth of the CPU where it is of no use.
+/// How long a server is then acknowledged at once. It costs up to a tenth of the CPU where it is of
+/// no use.
 const ACKNOWLEDGE_US: u64 = 600_000_000;
-/// A server that ends connections after fewer requests is not worth being made anew nearer: a connect costs what ten or twenty requests
-/// on a far connection cost more.
+/// A server that ends connections after fewer requests is not worth being made anew nearer: a
+/// connect costs what ten or twenty requests on a far connection cost more.
 const SCOUTED_REQUESTS_MIN: u64 = 50;
 
 /// See the module.
@@ -59,7 +64,8 @@ pub(crate) struct Learned {
     pub strays: bool,
     /// How long its answers usually take.
     pub usual: SlowDetector,
-    /// Answers that fill a receive: more in a row on one connection gain nothing and keep others idle.
+    /// Answers that fill a receive: more in a row on one connection gain nothing and keep others
+    /// idle.
     pub batch: u32,
     /// How long its answers take lately, when balancing needs that.
     pub measure: Option<Box<Measure>>,
@@ -70,7 +76,8 @@ pub(crate) struct Learned {
 }
 
 impl Learned {
-    /// Nothing yet. `shared`: how many connections are there for requests that share them, over all workers.
+    /// Nothing yet. `shared`: how many connections are there for requests that share them, over all
+    /// workers.
     pub(super) fn new(mode: PipelineMode, queue_size: u32, shared: u32) -> Learned {
         let rehearses = mode == PipelineMode::Adaptive && queue_size > 1;
         Learned {
@@ -100,8 +107,8 @@ impl Learned {
         self.depth.limit().min(self.batch)
     }
 
-    /// Learns from a receive on a connection with several unanswered requests, `elapsed_us` after the one before. True when
-    /// the server seems to wait for acknowledgements.
+    /// Learns from a receive on a connection with several unanswered requests, `elapsed_us` after
+    /// the one before. True when the server seems to wait for acknowledgements.
     pub(crate) fn holds_back(&mut self, elapsed_us: u64, now_us: u64) -> bool {
         if elapsed_us >= HELD_US {
             self.acknowledged_until_us = now_us + ACKNOWLEDGE_US;
@@ -117,8 +124,8 @@ impl Learned {
         }
     }
 
-    /// Learns from the end of an answer, the `answers`-th on its connection, that says whether that goes on (`persist`) or ends
-    /// (`announced`). `pooled`: the connection is nobody's own.
+    /// Learns from the end of an answer, the `answers`-th on its connection, that says whether that
+    /// goes on (`persist`) or ends (`announced`). `pooled`: the connection is nobody's own.
     #[inline]
     pub(crate) fn on_end(&mut self, answers: u64, persist: bool, announced: bool, pooled: bool) {
         if persist {
@@ -139,7 +146,8 @@ impl Learned {
         (SCOUTED_REQUESTS_MIN..u64::MAX).contains(&self.keepalive_limit.limit())
     }
 
-    /// An operator says that it may earn trust again: that it sent answers too many, or did not bear pipelining, is forgotten.
+    /// An operator says that it may earn trust again: that it sent answers too many, or did not
+    /// bear pipelining, is forgotten.
     pub(crate) fn forgive(&mut self) {
         self.trust.clear();
         (self.early_close, self.deaf, self.strays, self.usual.overlook) = <_>::default();

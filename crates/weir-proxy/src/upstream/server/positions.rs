@@ -18,7 +18,8 @@ pub(crate) struct Positions {
     /// The same, but they ran empty so recently that their last request may still bring more: used
     /// when no others are empty.
     pub(super) resting: Bits,
-    /// Connections that ran empty in this turn or the last one, and take requests when everything that had arrived by then was read.
+    /// Connections that ran empty in this turn or the last one, and take requests when everything
+    /// that had arrived by then was read.
     pub(super) unseen: Bits,
     /// Connections behind which nothing is put for now: a request that nothing may follow is
     /// unanswered, or the response under way is large, late, or read slowly.
@@ -159,13 +160,15 @@ impl Positions {
         self.far.count()
     }
 
-    /// Whether a connection's packets are received by this worker's core (true) or another; None: not known yet.
+    /// Whether a connection's packets are received by this worker's core (true) or another; None:
+    /// not known yet.
     pub(crate) fn is_near(&self, position: u32) -> Option<bool> {
         let position = position as usize;
         (self.near.has(position) || self.far.has(position)).then(|| self.near.has(position))
     }
 
-    /// Learns which core receives the packets of a connection: this worker's (near) or another; None: not known yet.
+    /// Learns which core receives the packets of a connection: this worker's (near) or another;
+    /// None: not known yet.
     pub(crate) fn locate(&mut self, position: u32, near: Option<bool>) {
         self.near.set(position as usize, near == Some(true));
         self.far.set(position as usize, near == Some(false));

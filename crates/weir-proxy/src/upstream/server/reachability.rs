@@ -77,7 +77,8 @@ impl Reachability {
         self.reach = Reach::Proven;
     }
 
-    /// A connect has failed now, for the `failures`-th time in a row, which had begun at `begun_us`. `ready`: connections that are up.
+    /// A connect has failed now, for the `failures`-th time in a row, which had begun at
+    /// `begun_us`. `ready`: connections that are up.
     pub(crate) fn on_failed(&mut self, failures: u32, ready: u32, begun_us: u64, now_us: u64) {
         self.failures = self.failures.max(failures).max(1);
         self.unreachable = ready == 0;

@@ -1,6 +1,6 @@
-//! Proves: depth is earned as
-//! docs/connections.md#trust-in-a-server says and lost on doubt. How: every event in every state, the doubling
-//! step by step, and a property against a model that only remembers the list of events.
+//! Proves: depth is earned as docs/connections.md#trust-in-a-server says and lost on doubt. How:
+//! every event in every state, the doubling step by step, and a property against a model that only
+//! remembers the list of events.
 
 use proptest::prelude::*;
 
@@ -134,10 +134,12 @@ fn who_fails_twice_is_not_rehearsed_again() {
     assert!(trust.may_pipeline());
 }
 
-/// Two crashes soon after requests began to share connections are a verdict, unless the server also crashes without that.
+/// Two crashes soon after requests began to share connections are a verdict, unless the server also
+/// crashes without that.
 #[test]
 fn a_server_that_dies_of_company_is_not_pipelined_again() {
-    // Crashes after `lives_us` of pipelining, five times, and between them without it where `also_alone`.
+    // Crashes after `lives_us` of pipelining, five times, and between them without it where
+    // `also_alone`.
     let crashes = |lives_us: u64, also_alone: bool| {
         let mut trust = Trust::new(2).rehearsed_first(true);
         let mut now_us = 0;
@@ -309,8 +311,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Depth above 1 only with 64 clean answers over two connections since the last demotion, none of them within its
-    /// first minute, and never after a surplus.
+    /// Depth above 1 only with 64 clean answers over two connections since the last demotion, none
+    /// of them within its first minute, and never after a surplus.
     #[test]
     fn never_pipelined_without_having_earned_it(events in prop::collection::vec(event(), 1..60)) {
         let mut trust = Trust::new(8);

@@ -1,4 +1,5 @@
-//! A client that asks for a few keys again and again, in bursts, and at times reads slowly, or leaves.
+//! A client that asks for a few keys again and again, in bursts, and at times reads slowly, or
+//! leaves.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

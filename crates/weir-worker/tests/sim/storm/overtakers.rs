@@ -1,4 +1,5 @@
-//! docs/hostile.md E29: requests that their server refuses at once, before it answers those in front of them.
+//! docs/hostile.md E29: requests that their server refuses at once, before it answers those in
+//! front of them.
 
 use super::super::run::Run;
 use super::super::server::OVERTAKER;

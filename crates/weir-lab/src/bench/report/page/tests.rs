@@ -1,5 +1,5 @@
-//! Proves: the page shows what was measured and nothing else. How: pages of records whose medians are known; cells of tables
-//! are read back from the HTML.
+//! Proves: the page shows what was measured and nothing else. How: pages of records whose medians
+//! are known; cells of tables are read back from the HTML.
 
 use super::*;
 use crate::bench::experiment::catalogue::{EXPERIMENTS, Experiment};
@@ -78,7 +78,8 @@ fn proxying() -> Vec<Record> {
 fn figures_of_tables_are_those_of_the_records() {
     let html = page("proxying", &proxying());
     let cells = row(&html, "weir");
-    // Rates of nginx and weir by round: ratios 2.1, 1.82 and 2.17; the median is not that of medians.
+    // Rates of nginx and weir by round: ratios 2.1, 1.82 and 2.17; the median is not that of
+    // medians.
     assert_eq!(
         cells[..6],
         ["weir", "21000", "-", "2.10 (1.82-2.17)", "0.40 (0.40-0.40)", "0.40"],
@@ -164,7 +165,8 @@ fn targets_come_first_and_what_is_unknown_is_said() {
 #[test]
 fn bounds_of_differences_and_sums_over_rounds_are_judged() {
     let mut records = Vec::new();
-    // One request of the second round was executed twice, and weir was late one time more often in 1,000 than nginx.
+    // One request of the second round was executed twice, and weir was late one time more often in
+    // 1,000 than nginx.
     for (round, twice) in [(1, 0), (2, 1), (3, 0)] {
         for (cell, contender, late) in
             [("beside-8", "nginx", 1), ("beside-8", "weir", 2), ("twice", "weir", 0)]

@@ -70,7 +70,8 @@ fn envoy(text: &str, files: &Files) -> Option<String> {
     let chain =
         tree.pointer_mut("/static_resources/listeners/0/filter_chains/0")?.as_object_mut()?;
     let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
-    // Its library has no setting for the suites of TLS 1.3: the generator's is the only one in common.
+    // Its library has no setting for the suites of TLS 1.3: the generator's is the only one in
+    // common.
     let context = serde_json::json!({
         "@type": kind,
         "common_tls_context": {

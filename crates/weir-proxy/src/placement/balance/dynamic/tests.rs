@@ -204,7 +204,8 @@ const ALL: [Statistic; 5] = [
     Statistic::Percentile(9900),
 ];
 
-/// Servers with one, eight and any number of threads, at loads that leave them idle, busy and overloaded.
+/// Servers with one, eight and any number of threads, at loads that leave them idle, busy and
+/// overloaded.
 fn situations() -> Vec<(Kind, Load)> {
     let mut all = Vec::new();
     for (threads, service_us) in [(1, 500), (8, 4_000), (1_000, 10_000)] {
