@@ -72,7 +72,8 @@ fn age_line(answer: &Answer, terms: &Terms, now_us: u64) -> String {
     // Writing to a string cannot fail.
     let _ = write!(
         text,
-        ": {} when it came, the larger one of {apparent_s} s by Date and its Age with what the answer took; {} since then",
+        ": {} when it came, the larger one of {apparent_s} s by Date and its Age with what the \
+            answer took; {} since then",
         seconds(terms.initial_age_us),
         seconds(now_us.saturating_sub(terms.received_us)),
     );
@@ -136,7 +137,8 @@ mod tests {
             [
                 "control: Cache-Control and Expires",
                 "lifetime: 60 s by max-age",
-                "age: 10.250 s: 7.250 s when it came, the larger one of 2 s by Date and its Age with what the answer took; 3.000 s since then",
+                "age: 10.250 s: 7.250 s when it came, the larger one of 2 s by Date and its Age \
+                    with what the answer took; 3.000 s since then",
                 "fresh: yes, for another 49.750 s",
                 "stale use: 0 s while it is fetched anew, 5 s while its server fails",
             ]

@@ -189,11 +189,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ),
         (
             "",
-            "Location: ../x?y#z\r\nCache-Groups: \"a\", \"b\"\r\nContent-Location: //a/..\r\nSet-Cookie: a=b\r\n",
+            "Location: ../x?y#z\r\nCache-Groups: \"a\", \"b\"\r\nContent-Location: //a/..\r\n\
+                Set-Cookie: a=b\r\n",
         ),
     ];
     let texts = exchanges.map(|(asked, answered)| {
-        format!("GET /a?b=c&utm_x=1 HTTP/1.1\r\nHost: A\r\n{asked}\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n{answered}\r\n")
+        format!(
+            "GET /a?b=c&utm_x=1 HTTP/1.1\r\nHost: A\r\n{asked}\r\nHTTP/1.1 200 OK\r\n\
+            Content-Length: 9\r\n{answered}\r\n"
+        )
     });
     texts.map(String::into_bytes).into()
 }
@@ -238,11 +242,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(500))]
         #[test]
         fn any_exchange(
-            asked in "((Cache-Control|Range|If-Range|If-None-Match|X|Cookie|Accept-Encoding): (no-cache|max-stale|bytes=|\"a\"|gzip|[;=\\-*, 0-9a\"]){0,5}\r\n){0,3}",
+            asked in "((Cache-Control|Range|If-Range|If-None-Match|X|Cookie|Accept-Encoding): \
+                (no-cache|max-stale|bytes=|\"a\"|gzip|[;=\\-*, 0-9a\"]){0,5}\r\n){0,3}",
             status in prop::sample::select(vec!["200", "203", "206", "301", "304", "404", "500", "599"]),
-            answered in "((Cache-Control|CDN-Cache-Control|Vary|Age|Expires|ETag|Date|Location): (max-age=|s-maxage=|public|no-cache|X|\"a\"|[;=\\-*, 0-9a\"]){0,6}\r\n){0,4}",
+            answered in "((Cache-Control|CDN-Cache-Control|Vary|Age|Expires|ETag|Date|Location): \
+                (max-age=|s-maxage=|public|no-cache|X|\"a\"|[;=\\-*, 0-9a\"]){0,6}\r\n){0,4}",
         ) {
-            exchange(format!("GET /a?b HTTP/1.1\r\nHost: a\r\n{asked}\r\nHTTP/1.1 {status} X\r\nContent-Length: 0\r\n{answered}\r\n").as_bytes());
+            exchange(format!("GET /a?b HTTP/1.1\r\nHost: a\r\n{asked}\r\nHTTP/1.1 {status} X\r\n\
+                Content-Length: 0\r\n{answered}\r\n").as_bytes());
         }
     }
 }

@@ -183,7 +183,8 @@ mod tests {
             ],
             &options,
         );
-        let expected = "Content-Type: x\r\nContent-Encoding: x\r\nC: 3\r\nA: 5\r\ncontent-foo: 2\r\nN: 1\r\n\
+        let expected = "Content-Type: x\r\nContent-Encoding: x\r\nC: 3\r\nA: 5\r\n\
+            content-foo: 2\r\nN: 1\r\n\
             Date: Sat, 28 Nov 2026 00:00:09 GMT\r\n";
         assert_eq!(after, expected);
         let dated = updated(&before, &["Date: Sun, 06 Nov 2022 08:49:37 GMT"], &options);

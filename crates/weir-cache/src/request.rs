@@ -236,7 +236,8 @@ mod tests {
                 None,
             ),
             (
-                "GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=1.2.3.4;host=\"A\", for=5;proto=http\r\n",
+                "GET / HTTP/1.1\r\nHost: a\r\n\
+                    Forwarded: for=1.2.3.4;host=\"A\", for=5;proto=http\r\n",
                 None,
             ),
             (

@@ -274,9 +274,11 @@ mod tests {
 
     #[test]
     fn valid_replies_pass_alike_at_every_split() {
-        let stream = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\
+        let stream = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\
+            Content-Length: 2\r\n\r\nok\
             HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n\
-            HTTP/1.1 404 \r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\nx\r\n0\r\nT: u\r\n\r\n";
+            HTTP/1.1 404 \r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\nx\r\n0\r\n\
+            T: u\r\n\r\n";
         for split in 0..stream.len() {
             let mut checker = StrictReplies::new();
             (0..3).for_each(|_| checker.ask("GET", false, false));

@@ -284,7 +284,8 @@ mod tests {
         let total = ids.len();
         ids.dedup();
         assert_eq!(ids.len(), total);
-        let letters = "A1 A2 A3 A5 A6 A7 A8 A9 A10 A11 A12 A13 A16 A17 B1 B2 B3 B4 B5 B6 B7 B8 B9 B11 B12 C1 C2 C3 C4 C7 C8 C9 K5";
+        let letters = "A1 A2 A3 A5 A6 A7 A8 A9 A10 A11 A12 A13 A16 A17 B1 B2 B3 B4 B5 B6 B7 B8 B9 \
+            B11 B12 C1 C2 C3 C4 C7 C8 C9 K5";
         for letter in letters.split(' ') {
             assert!(!of_letter(letter).is_empty(), "no row of {letter}");
         }

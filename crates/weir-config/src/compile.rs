@@ -210,7 +210,8 @@ impl Compiler<'_> {
     fn client(&mut self, block: &Checked) -> ClientPlan {
         if block.word("client-address") == "forwarded" && block.texts("trusted-proxies").is_empty()
         {
-            let message = "`client-address` has an effect only with `trusted-proxies`: weir trusts this header only from them";
+            let message = "`client-address` has an effect only with `trusted-proxies`: weir trusts \
+                this header only from them";
             self.push(Problem::new("conflict", &block.place("client-address"), message));
         }
         ClientPlan {
@@ -459,7 +460,8 @@ impl Compiler<'_> {
         if name.ends_with(":443") && !name.starts_with(UNIX) && !speaks_tls {
             let message =
                 "port 443 usually expects TLS, and without `tls` weir sends plain text there";
-            let help = "add a `tls` block to the upstream, or use a port where the server speaks plain HTTP";
+            let help = "add a `tls` block to the upstream, or use a port where the server speaks \
+                plain HTTP";
             self.warnings
                 .push(Problem::new("plain-text", &block.place("address"), message).help(help));
         }

@@ -241,7 +241,9 @@ mod tests {
     fn routes_come_and_go_and_secrets_stay() {
         let text = |route: &str, secret: &str| {
             format!(
-                "listen \"127.0.0.1:8080\"\nupstream \"app\" {{ server \"127.0.0.1:1\"; server \"127.0.0.1:2\"; sticky cookie=\"c\" secret=\"{secret}\" }}\n\
+                "listen \"127.0.0.1:8080\"\n\
+                 upstream \"app\" {{ server \"127.0.0.1:1\"; server \"127.0.0.1:2\"; sticky \
+                 cookie=\"c\" secret=\"{secret}\" }}\n\
                  route path=\"/a\" {{ proxy \"app\" }}\n{route}\n"
             )
         };
@@ -267,7 +269,8 @@ mod tests {
         // Routes with conditions may occur twice.
         let route = "route { header \"x-a\" eq=\"1\"; proxy \"app\" }\n";
         let text = |count: usize| {
-            let rest = "listen \"127.0.0.1:8080\"\nupstream \"app\" { server \"127.0.0.1:1\" }\nroute { proxy \"app\" }\n";
+            let rest = "listen \"127.0.0.1:8080\"\nupstream \"app\" { server \"127.0.0.1:1\" }\n\
+                route { proxy \"app\" }\n";
             format!("{rest}{}", route.repeat(count))
         };
         for (before, after, sign) in [(2, 1, '-'), (1, 3, '+'), (0, 2, '+')] {

@@ -42,7 +42,8 @@ pub fn find_path(argument: Option<&Path>) -> Result<PathBuf, Errors> {
         let message =
             format!("no configuration: none of {} exists", PLACES.map(|place| format!("`{place}`")).join(", "));
         let help =
-            "name a file with -c FILE or $WEIR_CONFIG, or run `weir reverse --listen ADDRESS:PORT --to HOST:PORT`";
+            "name a file with -c FILE or $WEIR_CONFIG, or run `weir reverse --listen ADDRESS:PORT \
+                --to HOST:PORT`";
         Errors::new("weir", "", vec![Problem::of_file("no-file", message).help(help)])
     })
 }

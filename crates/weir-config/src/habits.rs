@@ -70,7 +70,8 @@ const OPTIONS: &[(&[&str], &str)] = &[
             "proxy_pass_header",
             "reqadd",
         ],
-        "`request { set \"NAME\" \"VALUE\"; }` in `route`, and for Host `request { host \"NAME\"; }`",
+        "`request { set \"NAME\" \"VALUE\"; }` in `route`, and for Host `request { host \
+            \"NAME\"; }`",
     ),
     (
         &[
@@ -91,12 +92,14 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["cors", "access_control_allow_origin", "accesscontrolalloworiginlist"],
-        "`answer { set \"Access-Control-Allow-Origin\" \"https://HOST\"; }` in `route`, and a `route methods=\"OPTIONS\"` with \
+        "`answer { set \"Access-Control-Allow-Origin\" \"https://HOST\"; }` in `route`, and a \
+         `route methods=\"OPTIONS\"` with \
          `respond 204` for preflight requests",
     ),
     (
         &["gzip", "gzip_types", "brotli", "zstd", "deflate", "encode", "compression"],
-        "`compress` in `route`, with `compress { types \"text/*\"; }` for other types than the default",
+        "`compress` in `route`, with `compress { types \"text/*\"; }` for other types than the \
+            default",
     ),
     (
         &["basic_auth", "basicauth", "auth_basic", "auth_basic_user_file", "userlist", "http_auth"],
@@ -149,7 +152,8 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["ssl_preread", "req_ssl_sni", "hostsni"], "`sni \"NAME\" { proxy \"NAME\"; }` in `tcp`"),
     (
         &["default_server", "backend_default"],
-        "`route { proxy \"NAME\"; }` without `host`, which takes requests that no other route matches",
+        "`route { proxy \"NAME\"; }` without `host`, which takes requests that no other route \
+            matches",
     ),
     (
         &["http2_max_concurrent_streams", "maxconcurrentstreams"],
@@ -339,7 +343,8 @@ const ABSENT: &[(&[&str], &str)] = &[
             "browse",
             "fileserver",
         ],
-        "weir serves no files yet, except those of `respond file=` and `error-page`: put a file server behind it",
+        "weir serves no files yet, except those of `respond file=` and `error-page`: put a file \
+            server behind it",
     ),
     (
         &[
@@ -351,7 +356,8 @@ const ABSENT: &[(&[&str], &str)] = &[
             "scgi_pass",
             "memcached_pass",
         ],
-        "weir speaks only HTTP to servers, not FastCGI, uwsgi or SCGI yet: put a web server between them",
+        "weir speaks only HTTP to servers, not FastCGI, uwsgi or SCGI yet: put a web server \
+            between them",
     ),
     (
         &["grpc", "grpc_pass", "h2c", "grpc_set_header"],
@@ -359,7 +365,8 @@ const ABSENT: &[(&[&str], &str)] = &[
     ),
     (
         &["forward_auth", "auth_request", "forwardauth", "ext_authz", "auth_request_set"],
-        "weir cannot ask another server whether to accept a request yet; use `users` or `client-ca`",
+        "weir cannot ask another server whether to accept a request yet; use `users` or \
+            `client-ca`",
     ),
     (
         &[
@@ -373,11 +380,13 @@ const ABSENT: &[(&[&str], &str)] = &[
             "certbot",
             "email",
         ],
-        "weir requests no certificates yet: let an ACME client write the files, which weir rereads when they change",
+        "weir requests no certificates yet: let an ACME client write the files, which weir rereads \
+            when they change",
     ),
     (
         &["include", "import", "conf_d", "providers", "source_file"],
-        "a configuration is one file; `servers-from` and `names-file` read lists from others, and ${NAME} variables",
+        "a configuration is one file; `servers-from` and `names-file` read lists from others, and \
+            ${NAME} variables",
     ),
     (
         &["map", "geo", "if", "acl", "vars", "lua", "js_content", "perl"],
@@ -536,7 +545,8 @@ pub(crate) fn named(block: &str, word: &str, value: &str, name: Option<&str>) ->
     if block == "condition" {
         let name = name.unwrap_or("NAME");
         return Some(format!(
-            "`{word} \"{name}\" eq=\"{value}\"` matches requests that have it; `request {{ set \"{name}\" \"{value}\"; }}` sets a header for servers"
+            "`{word} \"{name}\" eq=\"{value}\"` matches requests that have it; `request {{ set \
+                \"{name}\" \"{value}\"; }}` sets a header for servers"
         ));
     }
     if block == "cache" {
@@ -553,7 +563,8 @@ pub(crate) fn named(block: &str, word: &str, value: &str, name: Option<&str>) ->
 pub(crate) fn instead(option: &str, value: &str) -> Option<&'static str> {
     match (option, value) {
         ("weight", "0") => Some(
-            "`weir server drain` stops new requests to a server; `backup=#true` uses it only when the others fail",
+            "`weir server drain` stops new requests to a server; `backup=#true` uses it only when \
+                the others fail",
         ),
         _ => None,
     }

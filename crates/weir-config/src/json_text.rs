@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn members_arrays_and_places() {
-        let text = "{\n \"listen\": [{\"address\": \"a:1\"}, {\"address\": \"b:1\"}],\n \"methods\": [\"GET\", \"PUT\"],\n \"n\": -5\n}\n";
+        let text = "{\n \"listen\": [{\"address\": \"a:1\"}, {\"address\": \"b:1\"}],\n \
+            \"methods\": [\"GET\", \"PUT\"],\n \"n\": -5\n}\n";
         let (entries, problems) = entries(text);
         assert_eq!(problems, []);
         let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();

@@ -374,4 +374,5 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
 }
 
 /// Help for an empty file.
-const START: &str = "start with: listen \"127.0.0.1:8080\"; upstream \"app\" { server \"127.0.0.1:9090\"; }; route { proxy \"app\"; }";
+const START: &str = "start with: listen \"127.0.0.1:8080\"; upstream \"app\" { server \
+    \"127.0.0.1:9090\"; }; route { proxy \"app\"; }";

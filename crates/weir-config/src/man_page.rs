@@ -21,17 +21,25 @@ route host="old.example.org" { redirect "https://www.example.org$request_uri"; }
 
 /// The language of the configuration, a paragraph each.
 const LANGUAGE: &[&str] = &[
-    "A configuration is one document in KDL 2 (https://kdl.dev). `weir check` says everything that is wrong with it, with \
+    "A configuration is one document in KDL 2 (https://kdl.dev). `weir check` says everything that \
+     is wrong with it, with \
      line and column; `weir check --print` shows it with every default.",
-    "An option stands on the line of its block (`connections=32`) or inside its braces (`connections 32`). Both mean the same.",
-    "Times have a unit (`\"10s\"`, `\"250ms\"`, `\"1h30m\"`), and so do sizes (`\"64KiB\"`, `\"10MiB\"`). KDL wants quotes around \
+    "An option stands on the line of its block (`connections=32`) or inside its braces \
+        (`connections 32`). Both mean the same.",
+    "Times have a unit (`\"10s\"`, `\"250ms\"`, `\"1h30m\"`), and so do sizes (`\"64KiB\"`, \
+     `\"10MiB\"`). KDL wants quotes around \
      what begins with a digit. A number without a unit is bytes as a size and an error as a time.",
-    "Several values of one option stand one after the other (`methods \"GET\" \"HEAD\"`) or in one text with commas.",
-    "`${NAME}` in a value is replaced by the environment variable, and `${NAME:-default}` has a default. `$${` stands for a \
+    "Several values of one option stand one after the other (`methods \"GET\" \"HEAD\"`) or in one \
+        text with commas.",
+    "`${NAME}` in a value is replaced by the environment variable, and `${NAME:-default}` has a \
+     default. `$${` stands for a \
      literal `${`. `$name` in values of rules and of the access log is known for each request.",
-    "An unknown word is an error, and so is an option that would have no effect. A comment begins with `//`.",
-    "A file whose name ends in `.json` holds the same tree as JSON: options and blocks are members, a block that may stand \
-     several times is an array of objects, and what has no name in KDL has the one that is marked with * here.",
+    "An unknown word is an error, and so is an option that would have no effect. A comment begins \
+        with `//`.",
+    "A file whose name ends in `.json` holds the same tree as JSON: options and blocks are \
+     members, a block that may stand \
+     several times is an array of objects, and what has no name in KDL has the one that is marked \
+     with * here.",
 ];
 
 /// Returns the page.
@@ -39,17 +47,20 @@ pub fn manual() -> String {
     let mut out = String::from(".TH weir.kdl 5 \"\" \"weir\" \"Configuration\"\n.nh\n.ad l\n");
     out.push_str(".SH NAME\nweir.kdl \\- configuration of the proxy weir\n");
     out.push_str(
-        ".SH SYNOPSIS\n.B weir run \\-c\n.I FILE\n.br\n.I ./weir.kdl\n.br\n.I /etc/weir/weir.kdl\n.SH DESCRIPTION\n",
+        ".SH SYNOPSIS\n.B weir run \\-c\n.I FILE\n.br\n.I ./weir.kdl\n.br\n.I /etc/weir/weir.kdl\n\
+            .SH DESCRIPTION\n",
     );
     LANGUAGE.iter().for_each(|text| paragraph(&mut out, text));
     out.push_str(".SH EXAMPLE\n.nf\n");
     EXAMPLE.lines().for_each(|line| _ = writeln!(out, "{}", escaped(line)));
     out.push_str(
-        ".fi\n.SH OPTIONS\nA value that stands behind the word of its block without a name is marked with *.\n",
+        ".fi\n.SH OPTIONS\nA value that stands behind the word of its block without a name is \
+            marked with *.\n",
     );
     write_block(&mut out, &DOCUMENT, "", &mut Vec::new());
     out.push_str(
-        ".SH FILES\n.I /etc/weir/weir.kdl\n.SH SEE ALSO\n.BR weir (1),\n.BR weir\\-check (1),\n.BR weir\\-run (1)\n",
+        ".SH FILES\n.I /etc/weir/weir.kdl\n.SH SEE ALSO\n.BR weir (1),\n.BR weir\\-check (1),\n\
+            .BR weir\\-run (1)\n",
     );
     out
 }

@@ -124,7 +124,8 @@ impl Reverse {
             let open = servers.iter().position(|server| server.sealed != Some(true))?;
             let (sealed, open) = (&self.to[sealed], &self.to[open]);
             Some(format!(
-                "--to {sealed} and --to {open}: either all servers speak TLS or none does, because they are one upstream; \
+                "--to {sealed} and --to {open}: either all servers speak TLS or none does, because \
+                 they are one upstream; \
                  write https:// for each, or a configuration with two upstreams (`weir run`)"
             ))
         })
@@ -186,7 +187,8 @@ impl Server {
         }
         if !matches!(path, "" | "/") {
             return wrong(&format!(
-                "the address of a server has no path, because requests keep theirs: write {scheme}://{authority}, or a configuration with `rewrite` (docs/routes.md)"
+                "the address of a server has no path, because requests keep theirs: write \
+                    {scheme}://{authority}, or a configuration with `rewrite` (docs/routes.md)"
             ));
         }
         None
@@ -294,7 +296,8 @@ mod tests {
             (&["http://127.0.0.1", "https://127.0.0.1"], "write https:// for each"),
             (
                 &["https://127.0.0.1/app"],
-                "the address of a server has no path, because requests keep theirs: write https://127.0.0.1, or",
+                "the address of a server has no path, because requests keep theirs: write \
+                    https://127.0.0.1, or",
             ),
             (&["http://a?x=1"], "write http://a, or"),
             (&["https://"], "the host is missing"),

@@ -71,7 +71,8 @@ mod tests {
             },
             line: |at, form| {
                 format!(
-                    "upstream \"u{at}\" {{ server \"127.0.0.1:1\" weight={}; server \"127.0.0.1:2\"; }}",
+                    "upstream \"u{at}\" {{ server \"127.0.0.1:1\" weight={}; server \
+                        \"127.0.0.1:2\"; }}",
                     10 + form
                 )
             },
@@ -81,7 +82,8 @@ mod tests {
             document: |lines| {
                 let lines = lines.join("\n");
                 format!(
-                    "listen \"127.0.0.1:1\"\nupstream \"app\" {{\n{lines}\n}}\nroute {{ proxy \"app\"; }}\n"
+                    "listen \"127.0.0.1:1\"\nupstream \"app\" {{\n{lines}\n}}\n\
+                        route {{ proxy \"app\"; }}\n"
                 )
             },
             line: |at, form| {
@@ -93,7 +95,8 @@ mod tests {
             document: routes,
             line: |at, form| {
                 format!(
-                    "route path=\"/{at}\" pool=\"shared\" {{ proxy \"app\"; request {{ set \"X-A\" \"{form}\"; }}; }}"
+                    "route path=\"/{at}\" pool=\"shared\" {{ proxy \"app\"; request {{ set \"X-A\" \
+                        \"{form}\"; }}; }}"
                 )
             },
             changes: 2 * MANY,
@@ -103,7 +106,8 @@ mod tests {
             document: routes,
             line: |at, form| {
                 format!(
-                    "route methods=\"M{at}\" {{ proxy \"app\"; request {{ set \"X-A\" \"{form}\"; }}; }}"
+                    "route methods=\"M{at}\" {{ proxy \"app\"; request {{ set \"X-A\" \"{form}\"; \
+                        }}; }}"
                 )
             },
             changes: 2 * MANY,
@@ -116,7 +120,8 @@ mod tests {
                 let fallback =
                     if at == end { String::new() } else { format!("fallback \"u{end}\"; ") };
                 format!(
-                    "upstream \"u{at}\" {{ {fallback}server \"127.0.0.1:1\" weight={}; server \"127.0.0.1:2\"; }}\n\
+                    "upstream \"u{at}\" {{ {fallback}server \"127.0.0.1:1\" weight={}; server \
+                     \"127.0.0.1:2\"; }}\n\
                      route host=\"h{at}.test\" {{ proxy \"u{at}\"; }}",
                     10 + form
                 )
@@ -168,7 +173,10 @@ mod tests {
     fn unknown_names_are_few_steps() {
         let text: Vec<String> = (0..MANY)
             .map(|at| {
-                format!("upstream \"u{at}\" {{ server \"127.0.0.1:1\"; }}\nroute path=\"/{at}\" {{ proxy \"x{at}\"; }}")
+                format!(
+                    "upstream \"u{at}\" {{ server \"127.0.0.1:1\"; }}\n\
+                    route path=\"/{at}\" {{ proxy \"x{at}\"; }}"
+                )
             })
             .collect();
         let before = counted();

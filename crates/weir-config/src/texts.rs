@@ -66,7 +66,8 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
         }
         Some(("", port)) if port.parse::<u16>().is_ok() => {
             format!(
-                "an address is missing: write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6"
+                "an address is missing: write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all \
+                    of IPv6"
             )
         }
         Some(("*", port)) => {
@@ -74,7 +75,8 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
         }
         None if text.parse::<u16>().is_ok() => {
             format!(
-                "an address is missing: write 0.0.0.0:{text} for all of IPv4, [::]:{text} for all of IPv6"
+                "an address is missing: write 0.0.0.0:{text} for all of IPv4, [::]:{text} for all \
+                    of IPv6"
             )
         }
         Some(("localhost", port)) => {
@@ -107,7 +109,8 @@ fn other_socket(text: &str, to: &str) -> Option<String> {
             )
         }
         ("https" | "tls" | "wss", _) => format!(
-            "an address has no scheme and no path: write {rest}{}, and add a `tls` block to the upstream, for all its servers",
+            "an address has no scheme and no path: write {rest}{}, and add a `tls` block to the \
+                upstream, for all its servers",
             port(":443")
         ),
         ("http" | "ws" | "tcp", _) => {
@@ -205,14 +208,17 @@ pub(crate) fn source(text: &str) -> Result<String, String> {
     }
     match text.parse::<IpAddr>() {
         Ok(address) if address.is_unspecified() || address.is_multicast() => {
-            Err("weir cannot connect from this address: leave the option out to let the routing table decide"
+            Err("weir cannot connect from this address: leave the option out to let the routing \
+                table decide"
                 .to_owned())
         }
         Ok(address) => Ok(address.to_string()),
         Err(_) if text.parse::<SocketAddr>().is_ok() => {
             Err("write the address without a port: each connection gets its own port".to_owned())
         }
-        Err(_) => Err("expected an address of this machine, such as 10.0.0.5, or `client`".to_owned()),
+        Err(_) => Err("expected an address of this machine, such as 10.0.0.5, or \
+            `client`"
+            .to_owned()),
     }
 }
 
@@ -295,7 +301,8 @@ pub(crate) fn codes(text: &str) -> Result<String, String> {
     match Codes::parse(text) {
         Some(codes) => Ok(codes.to_string()),
         None => Err(format!(
-            "`{text}` is not a status: write one such as 503, a class such as 5xx, or a range such as 500-504"
+            "`{text}` is not a status: write one such as 503, a class such as 5xx, or a range such \
+                as 500-504"
         )),
     }
 }
@@ -305,7 +312,8 @@ pub(crate) fn symptom(text: &str) -> Result<String, String> {
     match Symptom::parse(text) {
         Some(symptom) => Ok(symptom.to_string()),
         None => Err(format!(
-            "`{text}` is not a status: write one such as 503, a class such as 5xx, a range such as 500-504, or lost"
+            "`{text}` is not a status: write one such as 503, a class such as 5xx, a range such as \
+                500-504, or lost"
         )),
     }
 }
@@ -341,7 +349,8 @@ fn place_for_name(text: &str) -> Option<String> {
     };
     is_address.then(|| {
         format!(
-            "this is the name of an upstream and not an address: write upstream \"app\" {{ {tls}server \"{address}{port}\"; }} \
+            "this is the name of an upstream and not an address: write upstream \"app\" {{ \
+             {tls}server \"{address}{port}\"; }} \
              and proxy \"app\""
         )
     })
@@ -359,7 +368,8 @@ pub(crate) fn host_pattern(text: &str) -> Result<String, String> {
     let address = name.parse::<IpAddr>().is_ok() || bracketed(name);
     if !address && !is_host_name(name.strip_suffix('.').unwrap_or(name)) {
         return Err(format!(
-            "`{text}` is not a host: write `*`, `www.example.org` or `*.example.org`, without a port"
+            "`{text}` is not a host: write `*`, `www.example.org` or `*.example.org`, without \
+                a port"
         ));
     }
     Ok(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase())
@@ -450,7 +460,9 @@ pub(crate) fn cookie_path(text: &str) -> Result<String, String> {
 pub(crate) fn secret(text: &str) -> Result<String, String> {
     if text.len() < 16 {
         return Err(
-            "a secret must have at least 16 characters: `head -c 24 /dev/urandom | base64` makes one".to_owned()
+            "a secret must have at least 16 characters: `head -c 24 /dev/urandom | base64` \
+                makes one"
+                .to_owned(),
         );
     }
     Ok(text.to_owned())
@@ -519,7 +531,8 @@ pub(crate) fn log_destination(text: &str) -> Result<String, String> {
         "" => Err("expected a path, `stdout` or `off`".to_owned()),
         "-" => Ok("stdout".to_owned()),
         "stderr" | "syslog" | "journald" => Err(format!(
-            "`{text}` is not supported: write a path or `stdout` (a file of that name is `./{text}`)"
+            "`{text}` is not supported: write a path or `stdout` (a file of that name is \
+                `./{text}`)"
         )),
         _ if text.contains(char::is_control) => {
             Err("a path must not contain control characters".to_owned())
@@ -539,7 +552,8 @@ pub(crate) fn log_format(text: &str) -> Result<String, String> {
         Err(TemplateError::NoName) => Err(match nearest(text, PRESETS) {
             Some(preset) => format!("`{text}` is not known here; did you mean `{preset}`?"),
             None => format!(
-                "`{text}` is not a format: write `combined`, `common`, `json`, or a text with variables such as `$status`"
+                "`{text}` is not a format: write `combined`, `common`, `json`, or a text with \
+                    variables such as `$status`"
             ),
         }),
         Err(TemplateError::Unknown(name)) => Err(unknown_name(&name)),

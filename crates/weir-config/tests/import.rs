@@ -214,11 +214,15 @@ fn large_configurations_come_to_an_end() {
     for n in 0..3000 {
         let _ = writeln!(
             nginx,
-            "location /p{n} {{ proxy_pass http://10.0.0.1:{}; deny all; limit_req zone=z burst={n}; }}",
+            "location /p{n} {{ proxy_pass http://10.0.0.1:{}; deny all; limit_req zone=z \
+                burst={n}; }}",
             n + 1
         );
     }
-    nginx.push_str("} limit_req_zone $remote_addr zone=z:1m rate=1r/s; server { listen 80 default_server; location / { proxy_pass http://10.0.0.1:81; } }");
+    nginx.push_str(
+        "} limit_req_zone $remote_addr zone=z:1m rate=1r/s; server { listen 80 \
+        default_server; location / { proxy_pass http://10.0.0.1:81; } }",
+    );
     let mut haproxy = "frontend f\n mode http\n bind :80\n".to_owned();
     for n in 0..3000 {
         let _ = writeln!(
@@ -308,7 +312,8 @@ fn refusals_of_too_many_cases_close() {
         "http-request deny deny_status 404 unless TRUE !TRUE or",
         "block if",
     ] {
-        let front = "frontend f\n mode http\n bind :80\n use_backend b if { path_beg /b/ }\n default_backend c";
+        let front = "frontend f\n mode http\n bind :80\n use_backend b if { path_beg /b/ }\n \
+            default_backend c";
         let server = "mode http\n server s 10.0.0.1:80";
         let text =
             format!("{front}\nbackend b\n {rule} {condition}\n {server}\nbackend c\n {server}\n");
@@ -487,8 +492,11 @@ proptest! {
     #[test]
     fn any_text_has_an_answer_and_what_is_written_is_valid(text in pieces(), dialect in prop::sample::select(DIALECTS.to_vec())) {
         let start = match dialect {
-            Dialect::Nginx => "stream { upstream u { server 10.0.0.8:1; } server { listen 90; proxy_pass u; } } upstream u { server 10.0.0.9; } server { location / { proxy_pass http://u; } ",
-            Dialect::Haproxy => "listen t\n mode tcp\n bind :90\n server s 10.0.0.8:1\nbackend u\n mode http\n server s 10.0.0.9:80\nfrontend f\n mode http\n bind :80\n",
+            Dialect::Nginx => "stream { upstream u { server 10.0.0.8:1; } server { listen 90; \
+                proxy_pass u; } } upstream u { server 10.0.0.9; } server { location / { proxy_pass \
+                http://u; } ",
+            Dialect::Haproxy => "listen t\n mode tcp\n bind :90\n server s 10.0.0.8:1\n\
+                backend u\n mode http\n server s 10.0.0.9:80\nfrontend f\n mode http\n bind :80\n",
             Dialect::Caddy => ":80 {\n reverse_proxy 10.0.0.9\n",
         };
         let end = if dialect == Dialect::Haproxy { "" } else { "\n}" };

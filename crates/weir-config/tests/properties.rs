@@ -98,10 +98,17 @@ fn upstream(index: usize) -> BoxedStrategy<String> {
     (options, servers, pipeline(), balance())
         .prop_map(move |(options, servers, pipeline, balance)| {
             let line = |(port, (connections, weight)): (u16, (u32, u32))| {
-                format!("    server \"10.0.0.{index}:{port}\" connections={connections} weight={weight}\n")
+                format!(
+                    "    server \"10.0.0.{index}:{port}\" connections={connections} \
+                    weight={weight}\n"
+                )
             };
             let servers: String = servers.into_iter().map(line).collect();
-            format!("upstream \"u{index}\" {{\n{servers}{options}\n    {pipeline}\n    {balance}\n    server \"10.0.1.1:1\" backup=on\n}}\n")
+            format!(
+                "upstream \"u{index}\" {{\n\
+                {servers}{options}\n    {pipeline}\n    {balance}\n    server \"10.0.1.1:1\" \
+                backup=on\n}}\n"
+            )
         })
         .boxed()
 }
@@ -153,16 +160,25 @@ fn configuration() -> BoxedStrategy<String> {
         prop::collection::btree_map("[a-z]{1,8}", (0usize..2, "[a-zä]{0,4}", methods), 0..6);
     (listeners, client(), upstream(0), upstream(1), routes, forward())
         .prop_map(|(listeners, client, first, second, routes, forward)| {
-            let listeners: String =
-                listeners.into_iter().map(|port| format!("listen \"127.0.0.1:{port}\"\n")).collect();
-            let route = |(host, (target, path, methods)): (String, (usize, String, &[&str]))| -> String {
-                let line = |methods: &&str| {
-                    format!("route host=\"*.{host}.org\" path=\"/{path}\"{methods} proxy=\"u{target}\"\n")
+            let listeners: String = listeners
+                .into_iter()
+                .map(|port| format!("listen \"127.0.0.1:{port}\"\n"))
+                .collect();
+            let route =
+                |(host, (target, path, methods)): (String, (usize, String, &[&str]))| -> String {
+                    let line = |methods: &&str| {
+                        format!(
+                            "route host=\"*.{host}.org\" path=\"/{path}\"{methods} \
+                        proxy=\"u{target}\"\n"
+                        )
+                    };
+                    methods.iter().map(line).collect()
                 };
-                methods.iter().map(line).collect()
-            };
             let routes: String = routes.into_iter().map(route).collect();
-            format!("{listeners}client {{\n{client}\n}}\n{first}{second}{routes}route proxy=u0\nroute path=\"/own\" proxy=u0 pool=pinned\n{forward}")
+            format!(
+                "{listeners}client {{\n{client}\n}}\n{first}{second}{routes}route proxy=u0\n\
+                route path=\"/own\" proxy=u0 pool=pinned\n{forward}"
+            )
         })
         .boxed()
 }
@@ -290,7 +306,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
     fn any_units(
-        text in "(([0-9]{0,3}|0{1,30}[0-9]|[0-9]{15,21})(us|ms|s|m|h|d|B|KiB|MiB|TiB|/s|/ min|/h| |,|x|client|host|query:a|all){0,2}){0,3}",
+        text in "(([0-9]{0,3}|0{1,30}[0-9]|[0-9]{15,21})(us|ms|s|m|h|d|B|KiB|MiB|TiB|/s|/ min|/h| \
+            |,|x|client|host|query:a|all){0,2}){0,3}",
     ) {
         units(text.as_bytes());
     }

@@ -331,10 +331,12 @@ mod tests {
     const HEADS: &[&str] = &[
         "HTTP/1.1 200 OK\r\n\r\n",
         "HTTP/1.1 204 \r\nA: 1\r\n\r\n",
-        "HTTP/1.0 404 Nope\r\nServer: x\r\nConnection: close, x-hop, Set-Cookie\r\nX-Hop: 1\r\nContent-Length: 3\r\nSet-Cookie: a\r\n\
+        "HTTP/1.0 404 Nope\r\nServer: x\r\nConnection: close, x-hop, Set-Cookie\r\nX-Hop: 1\r\n\
+         Content-Length: 3\r\nSet-Cookie: a\r\n\
          Keep-Alive: 1\r\nDate: d\r\nA_b:1 \r\n\r\n",
         "HTTP/1.1 200 OK\r\nA: 1\r\nB: x\r\n \t y \r\n  \r\n\tz\r\nC\t : w\r\nD:\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nConnection: date\r\nDate: d\r\nA:\r\n x\r\nKeep-Alive : 1\r\nB: 1\r\nTE: a\r\nC : 1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: date\r\nDate: d\r\nA:\r\n x\r\nKeep-Alive : 1\r\nB: 1\r\n\
+            TE: a\r\nC : 1\r\n\r\n",
     ];
 
     fn text_of(parts: &ReplyParts<'_>) -> String {

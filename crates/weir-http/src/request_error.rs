@@ -15,7 +15,8 @@ faults! {
     /// The method is not a token, is missing, or is `PRI`.
     MethodInvalid: 400, "method-invalid", "the method is not a token";
     /// The target is missing or has a byte that is not allowed in a target.
-    TargetInvalid: 400, "target-invalid", "the target is missing or has a byte that may not stand in one";
+    TargetInvalid: 400, "target-invalid", "the target is missing or has a byte that may not stand \
+        in one";
     /// The target has a byte above ASCII, or a query without a path; [`crate::encode_target`] may
     /// help.
     TargetRaw: 400, "target-raw", "the target has bytes above ASCII that can't be encoded";

@@ -55,9 +55,12 @@ fn usual_requests_are_not_strange() {
         "GET http://A/x HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET http://a/x HTTP/1.0\r\n\r\n",
         "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nConnection: x-hop, keep-alive, TE\r\nTE: trailers\r\nX-Hop: 1\r\nAccept: 1\r\nAccept: 2\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nCookie: a\r\nVia: 1.1 a\r\nVia: 1.1 b\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\nMax-Forwards: 1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: x-hop, keep-alive, TE\r\nTE: trailers\r\n\
+            X-Hop: 1\r\nAccept: 1\r\nAccept: 2\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nCookie: a\r\n\
+            Via: 1.1 a\r\nVia: 1.1 b\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\
+            Max-Forwards: 1\r\n\r\n",
     ] {
         assert_eq!(of_request(text), [], "{text:?}");
     }
@@ -75,7 +78,8 @@ fn each_kind_of_reply() {
     ] {
         assert_eq!(of_reply(&answer(line)), [oddity], "{line:?}");
     }
-    let usual = "Set-Cookie: a\r\nSet-Cookie: b\r\nDate: d\r\nServer: a\r\nServer: b\r\nUpgrade: h2\r\nConnection: upgrade\r\n";
+    let usual = "Set-Cookie: a\r\nSet-Cookie: b\r\nDate: d\r\nServer: a\r\nServer: b\r\n\
+        Upgrade: h2\r\nConnection: upgrade\r\n";
     assert_eq!(of_reply(&answer(usual)), []);
 }
 

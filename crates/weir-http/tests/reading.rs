@@ -203,10 +203,11 @@ fn flags_and_numbers() {
 /// docs/hostile.md B11: which fields Connection may remove and which not.
 #[test]
 fn b11_listed_fields() {
-    let text = get(
-        "Connection: x-hop, Host, Cookie, Authorization, X-Forwarded-For, Via, X-Real-IP, Accept\r\nX-HOP: 1\r\nCookie: c\r\n\
-         Authorization: a\r\nX-Forwarded-For: f\r\nVia: 1.1 v\r\nX-Real-IP: r\r\nX-Hop: 2\r\nAccept: *\r\nX-Hopp: 3\r\n",
-    );
+    let text =
+        get("Connection: x-hop, Host, Cookie, Authorization, X-Forwarded-For, Via, X-Real-IP, \
+         Accept\r\nX-HOP: 1\r\nCookie: c\r\n\
+         Authorization: a\r\nX-Forwarded-For: f\r\nVia: 1.1 v\r\nX-Real-IP: r\r\nX-Hop: 2\r\n\
+         Accept: *\r\nX-Hopp: 3\r\n");
     let (_, fields) = request(&text);
     let listed: Vec<&[u8]> = fields
         .as_slice()
@@ -344,7 +345,8 @@ fn replies_that_change_the_connection() {
 
 #[test]
 fn e17_folded_values() {
-    let text = "HTTP/1.1 200 OK\r\nA: x\r\n \t y\r\nB:\r\n z\r\n  \r\nC\t : w\r\nContent-Length: 0\r\n\r\n";
+    let text = "HTTP/1.1 200 OK\r\nA: x\r\n \t y\r\nB:\r\n z\r\n  \r\nC\t : w\r\n\
+        Content-Length: 0\r\n\r\n";
     let (_, fields) = reply(text, false);
     let input = text.as_bytes();
     let [a, b, c, _] = fields.as_slice() else { panic!("{fields:?}") };

@@ -28,12 +28,14 @@ fn rows() -> Vec<(&'static str, ReplyContext, Vec<Found>)> {
     use ReplyBody::{Chunked, Length, None, UntilClose};
     vec![
         (
-            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\nHTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\nHTTP/1.1 404 No\r\n\
+                Content-Length: 0\r\n\r\n",
             GET,
             vec![head(200, Length(3), 1), data("ok\n"), end(""), head(404, Length(0), 1), end("")],
         ),
         (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nok\r\n1\r\n\n\r\n0\r\nA: b\r\nExpires: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nok\r\n1\r\n\n\r\n0\r\n\
+                A: b\r\nExpires: 0\r\n\r\n",
             GET,
             vec![head(200, Chunked, 1), data("ok\n"), end("A: b\r\n")],
         ),
@@ -41,7 +43,8 @@ fn rows() -> Vec<(&'static str, ReplyContext, Vec<Found>)> {
             vec![head(200, UntilClose, 1), data("HTTP/1.1 200 OK\r\n\r\n")]
         }),
         (
-            "HTTP/1.1 204 No\r\n\r\nHTTP/1.1 304 No\r\nContent-Length: 7\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
+            "HTTP/1.1 204 No\r\n\r\nHTTP/1.1 304 No\r\nContent-Length: 7\r\n\r\n\
+                HTTP/1.1 204 No\r\n\r\n",
             GET,
             vec![
                 head(204, None, 0),
@@ -53,12 +56,14 @@ fn rows() -> Vec<(&'static str, ReplyContext, Vec<Found>)> {
             ],
         ),
         (
-            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nHTTP/1.1 200 OK\r\n\
+                Transfer-Encoding: chunked\r\n\r\n",
             HEAD,
             vec![head(200, None, 1), end(""), head(200, None, 1), end("")],
         ),
         (
-            "HTTP/1.1 100 Go\r\n\r\nHTTP/1.1 103 Hints\r\nLink: a\r\nLink: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+            "HTTP/1.1 100 Go\r\n\r\nHTTP/1.1 103 Hints\r\nLink: a\r\nLink: b\r\n\r\n\
+                HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
             GET,
             vec![
                 head(100, None, 0),

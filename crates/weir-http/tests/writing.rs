@@ -63,8 +63,10 @@ fn host_comes_first_and_order_stays() {
 
 #[test]
 fn hop_by_hop_fields_stay_behind() {
-    let removed = "Connection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nProxy-Authenticate: x\r\n\
-        Proxy-Authorization: x\r\nProxy-Authentication-Info: x\r\nProxy: x\r\nTE: trailers\r\nTrailer: x\r\n\
+    let removed = "Connection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\n\
+        Proxy-Authenticate: x\r\n\
+        Proxy-Authorization: x\r\nProxy-Authentication-Info: x\r\nProxy: x\r\nTE: trailers\r\n\
+        Trailer: x\r\n\
         Upgrade: websocket\r\nExpect: 100-continue\r\nHTTP2-Settings: x\r\nA_b: 1\r\n";
     assert_eq!(fields_of(removed, &edits()), "");
     let between: String =
@@ -116,7 +118,8 @@ fn an_underscore_is_no_way_around() {
 /// pass unchanged.
 #[test]
 fn what_a_client_says_about_forwarding_may_pass() {
-    let said = "X-Forwarded-For: 192.0.2.7\r\nForwarded: for=192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 1\r\n";
+    let said = "X-Forwarded-For: 192.0.2.7\r\nForwarded: for=192.0.2.7\r\n\
+        X-Forwarded-Proto: https\r\nX-Real-IP: 1\r\n";
     assert_eq!(fields_of(said, &edits()), "");
     let client = "192.0.2.1".parse().unwrap();
     for forwarded in [None, Some(Forwarded { client, proto: b"http", host: b"h", trusted: true })] {
@@ -222,8 +225,10 @@ fn via_is_appended_with_the_version_received() {
     );
 }
 
-const CLAIMS: &str = "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: , 2.2.2.2 ,3.3.3.3\r\nX-Forwarded-Proto: https\r\n\
-    X-Forwarded-Host: evil\r\nX-Forwarded-Port: 1\r\nForwarded: for=1.1.1.1\r\nX-Real-IP: 1.1.1.1\r\nA: 1\r\n";
+const CLAIMS: &str = "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: , 2.2.2.2 ,3.3.3.3\r\n\
+    X-Forwarded-Proto: https\r\n\
+    X-Forwarded-Host: evil\r\nX-Forwarded-Port: 1\r\nForwarded: for=1.1.1.1\r\n\
+    X-Real-IP: 1.1.1.1\r\nA: 1\r\n";
 
 #[test]
 fn claims_of_strangers_are_replaced() {
@@ -242,7 +247,8 @@ fn claims_of_trusted_proxies_stay() {
     let forwarded = Some(Forwarded { client, proto: b"http", host: b"a", trusted: true });
     assert_eq!(
         fields_of(CLAIMS, &RequestEdits { forwarded, ..edits() }),
-        "X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Port: 1\r\nForwarded: for=1.1.1.1\r\n\
+        "X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Port: 1\r\n\
+         Forwarded: for=1.1.1.1\r\n\
          X-Real-IP: 1.1.1.1\r\nA: 1\r\nX-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3, 10.0.0.1\r\n"
     );
     let client: IpAddr = "2001:db8::1".parse().unwrap();
@@ -278,8 +284,10 @@ fn reply(text: &str, via: bool) -> String {
 
 #[test]
 fn reply_heads() {
-    let text = "HTTP/1.0 404 Nope\r\nServer: x\r\nConnection: close, x-hop, Set-Cookie\r\nX-Hop: 1\r\nContent-Length: 3\r\n\
-        Set-Cookie: a\r\nKeep-Alive: 1\r\nTrailer: x\r\nTE: x\r\nUpgrade: x\r\nProxy-Connection: x\r\nA_b: 1\r\nDate: d\r\n\r\n";
+    let text = "HTTP/1.0 404 Nope\r\nServer: x\r\nConnection: close, x-hop, Set-Cookie\r\n\
+        X-Hop: 1\r\nContent-Length: 3\r\n\
+        Set-Cookie: a\r\nKeep-Alive: 1\r\nTrailer: x\r\nTE: x\r\nUpgrade: x\r\n\
+        Proxy-Connection: x\r\nA_b: 1\r\nDate: d\r\n\r\n";
     let kept = "Server: x\r\nSet-Cookie: a\r\nA_b: 1\r\nDate: d\r\n";
     assert_eq!(reply(text, false), format!("HTTP/1.1 404 Nope\r\n{kept}"));
     assert_eq!(reply(text, true), format!("HTTP/1.1 404 Nope\r\n{kept}Via: 1.0 weir\r\n"));
@@ -294,7 +302,8 @@ fn reply_heads() {
 fn e17_repaired_lines() {
     let text = "HTTP/1.1 200 OK\r\nA: 1\r\nB: x\r\n \t y \r\n  \r\n\tz\r\nC\t : w\r\nD:\r\n\r\n";
     assert_eq!(reply(text, false), "HTTP/1.1 200 OK\r\nA: 1\r\nB: x y z\r\nC: w\r\nD:\r\n");
-    let text = "HTTP/1.1 200 OK\r\nA:\r\n x\r\nKeep-Alive : 1\r\nConnection: b,\r\n c\r\nB: 1\r\nC : 1\r\n\r\n";
+    let text = "HTTP/1.1 200 OK\r\nA:\r\n x\r\nKeep-Alive : 1\r\nConnection: b,\r\n c\r\nB: 1\r\n\
+        C : 1\r\n\r\n";
     assert_eq!(reply(text, false), "HTTP/1.1 200 OK\r\nA: x\r\n");
 }
 
@@ -326,7 +335,8 @@ fn replies_of_our_own() {
     encode_error_reply(&mut out, 503, "no-server");
     let body = "503 Service Unavailable: no-server\n";
     let head = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nServer: weir\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n",
+        "HTTP/1.1 503 Service Unavailable\r\nServer: weir\r\nContent-Type: text/plain\r\n\
+            Content-Length: {}\r\n",
         body.len()
     );
     assert_eq!(String::from_utf8(out).unwrap(), format!("{head}Connection: close\r\n\r\n{body}"));

@@ -32,7 +32,8 @@ const WINDOWS: usize = 12;
 /// Unsent bytes above which a source is not read: as in the engine.
 const HIGH_BYTES: usize = 128 << 10;
 const WAYS: [&str; 4] = ["relay", "copy", "events64", "events256"];
-const USAGE: &str = "compare | serve LISTEN CONNECT uring|epoll relay|copy|events64|events256 | load PROXY SINK PID [BYTES [CONNECTIONS]]";
+const USAGE: &str = "compare | serve LISTEN CONNECT uring|epoll relay|copy|events64|events256 | \
+    load PROXY SINK PID [BYTES [CONNECTIONS]]";
 
 fn main() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -160,7 +161,8 @@ fn load(
                 let (cost, least) = (cost * bytes * 1e6, least * bytes * 1e6);
                 let rate = rate / bytes;
                 println!(
-                    "{size:7} B x {connections} {rate:6.0} messages/s  {cost:.1} us each, at best {least:.1}"
+                    "{size:7} B x {connections} {rate:6.0} messages/s  {cost:.1} us each, at best \
+                        {least:.1}"
                 );
             }
         }

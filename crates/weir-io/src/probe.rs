@@ -214,11 +214,13 @@ mod tests {
         for (code, sentence) in [
             (
                 libc::EPERM,
-                "io_uring_setup failed: Operation not permitted (forbidden by the container or kernel.io_uring_disabled)",
+                "io_uring_setup failed: Operation not permitted (forbidden by the container or \
+                    kernel.io_uring_disabled)",
             ),
             (
                 libc::ENOSYS,
-                "io_uring_setup failed: Function not implemented (the kernel has no io_uring, or not all of it)",
+                "io_uring_setup failed: Function not implemented (the kernel has no io_uring, or \
+                    not all of it)",
             ),
             (
                 libc::EINVAL,

@@ -153,13 +153,15 @@ impl fmt::Display for Refused {
             (DEVICE, Some(libc::EPERM)) => {
                 write!(
                     f,
-                    "no permission: `{word}` needs the capability CAP_NET_RAW before Linux 5.7, and where another process has set it"
+                    "no permission: `{word}` needs the capability CAP_NET_RAW before Linux 5.7, \
+                        and where another process has set it"
                 )
             }
             (_, Some(libc::EPERM)) => {
                 write!(
                     f,
-                    "no permission: `{word}` needs the capability CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN"
+                    "no permission: `{word}` needs the capability CAP_NET_RAW, before Linux 5.17 \
+                        CAP_NET_ADMIN"
                 )
             }
             (DEVICE, Some(libc::ENODEV)) => {
@@ -267,7 +269,8 @@ impl<'a> Tuning<'a> {
             if given < value {
                 let limit = if row.knob == Knob::SendBuffer { "wmem_max" } else { "rmem_max" };
                 return Err(io::Error::other(format!(
-                    "`{}`: {value} bytes requested, but the system gives at most {given}: `sysctl net.core.{limit}={value}`, or request less",
+                    "`{}`: {value} bytes requested, but the system gives at most {given}: `sysctl \
+                        net.core.{limit}={value}`, or request less",
                     row.word
                 )));
             }

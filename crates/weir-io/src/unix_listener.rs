@@ -91,7 +91,8 @@ pub fn check_unix_free(path: &Path) -> io::Result<()> {
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let text = "a socket is there to which weir may not connect, so weir cannot tell whether it is in use; remove it, or choose another path";
+            let text = "a socket is there to which weir may not connect, so weir cannot tell \
+                whether it is in use; remove it, or choose another path";
             Err(explain(path, &io::Error::new(ErrorKind::PermissionDenied, text)))
         }
         Err(error) if error.kind() != ErrorKind::WouldBlock => Err(named(error)),

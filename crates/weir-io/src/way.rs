@@ -143,7 +143,10 @@ impl<'a> Inbound<'a> {
         tuned.map_err(|refused| failed(refused.error.kind(), refused.to_string()))?;
         self.set(listener, address).map_err(|error| {
             let why = match error.raw_os_error() {
-                Some(libc::EPERM) => "no permission: `transparent` needs the capability CAP_NET_RAW, and a congestion control must be in `sysctl net.ipv4.tcp_allowed_congestion_control`".to_owned(),
+                Some(libc::EPERM) => "no permission: `transparent` needs the capability \
+                    CAP_NET_RAW, and a congestion control must be in `sysctl \
+                    net.ipv4.tcp_allowed_congestion_control`"
+                    .to_owned(),
                 Some(libc::ENOENT) => "this kernel has no such congestion control".to_owned(),
                 _ => error.to_string(),
             };
@@ -228,7 +231,8 @@ fn try_congestion(name: &str) -> io::Result<()> {
     let why = match error.raw_os_error() {
         Some(libc::ENOENT) => {
             format!(
-                "this kernel has no such congestion control: it has {}; `modprobe tcp_{name}` may help",
+                "this kernel has no such congestion control: it has {}; `modprobe tcp_{name}` \
+                    may help",
                 known("available")
             )
         }

@@ -236,18 +236,21 @@ impl ServerTlsFailure {
                 "its certificate has no name in subjectAltName; a common name (CN) does not count"
             }
             ServerTlsFailure::CaCertificate => {
-                "its certificate says that it is a CA (CA:TRUE): put exactly this certificate into the file of `ca`, or \
+                "its certificate says that it is a CA (CA:TRUE): put exactly this certificate into \
+                 the file of `ca`, or \
                  give the server one that is signed by a CA"
             }
             ServerTlsFailure::UnusableKey => {
-                "its certificate has a key that weir does not accept: RSA needs 2048 to 8192 bits and not the kind for PSS \
+                "its certificate has a key that weir does not accept: RSA needs 2048 to 8192 bits \
+                 and not the kind for PSS \
                  only, and curves are P-256, P-384 and P-521"
             }
             ServerTlsFailure::Certificate => {
                 "its certificate is damaged, signed wrongly, or made for something else"
             }
             ServerTlsFailure::Alert => {
-                "it rejected TLS with an alert: the name, the certificate that weir shows, or its own key, such as one for \
+                "it rejected TLS with an alert: the name, the certificate that weir shows, or its \
+                 own key, such as one for \
                  RSA-PSS only"
             }
             ServerTlsFailure::Misbehaved => {

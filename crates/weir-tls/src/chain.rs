@@ -47,8 +47,10 @@ pub(crate) fn misfit(files: &Files, pair: &CertifiedKey) -> BadPair {
     let text = match pair.cert.iter().position(fits) {
         None => format!("the key in {key} is not that of the certificate in {certificate}"),
         Some(at) => format!(
-            "the certificates in {certificate} are in the wrong order: the key in {key} fits number {} ({}), and the \
-             first one is {}; put the certificate of the server first, then the one that has signed it, and so on",
+            "the certificates in {certificate} are in the wrong order: the key in {key} fits \
+             number {} ({}), and the \
+             first one is {}; put the certificate of the server first, then the one that has \
+             signed it, and so on",
             at + 1,
             subject(&pair.cert[at]),
             subject(&pair.cert[0]),
@@ -65,7 +67,8 @@ pub(crate) fn flaw(file: &Path, chain: &[CertificateDer<'_>]) -> Option<String> 
     let at = parties.windows(2).position(|pair| pair[0].0 != pair[1].1)?;
     let ((issuer, below), (_, above)) = (&parties[at], &parties[at + 1]);
     Some(format!(
-        "certificate {} in {} is `{above}` and has not signed the one before it (`{below}`): `{issuer}` has to stand \
+        "certificate {} in {} is `{above}` and has not signed the one before it (`{below}`): \
+         `{issuer}` has to stand \
          there, or some clients refuse the chain",
         at + 2,
         file.display(),

@@ -88,7 +88,8 @@ impl ClientTrust {
         if roots.is_empty() && wanted.revocations.is_some() {
             let file = wanted.authorities.display();
             let text = format!(
-                "{file} has no certificate of a CA, and with revocation lists no other one is trusted"
+                "{file} has no certificate of a CA, and with revocation lists no other one is \
+                    trusted"
             );
             return Err(BadPair::new(text));
         }
@@ -126,7 +127,8 @@ impl ClientTrust {
         let day = der::day_text(end);
         let text = || {
             format!(
-                "a revocation list in {file} has expired on {day}: clients that it is about are refused"
+                "a revocation list in {file} has expired on {day}: clients that it is about are \
+                    refused"
             )
         };
         (now > end).then(text)
@@ -137,7 +139,8 @@ impl ClientTrust {
         let file = self.revocations.as_deref().unwrap_or(Path::new("")).display();
         let refused = |name: &String| {
             format!(
-                "no revocation list in {file} is of the CA `{name}`: whoever it has signed for is refused"
+                "no revocation list in {file} is of the CA `{name}`: whoever it has signed for is \
+                    refused"
             )
         };
         self.out_of_time(now).into_iter().chain(self.unlisted.iter().map(refused)).collect()

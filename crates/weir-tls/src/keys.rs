@@ -46,15 +46,21 @@ impl fmt::Display for KeyFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (min, max) = (RSA_BITS.start(), RSA_BITS.end());
         match self {
-            KeyFlaw::RsaBits(bits) => write!(f, "its RSA key has {bits} bits, and weir takes {min} to {max}"),
+            KeyFlaw::RsaBits(bits) => write!(
+                f,
+                "its RSA key has {bits} bits, and weir takes {min} \
+                to {max}"
+            ),
             KeyFlaw::RsaPss => f.write_str(
-                "its key is for RSA-PSS only (id-RSASSA-PSS), which weir does not support: make a plain RSA key, which \
+                "its key is for RSA-PSS only (id-RSASSA-PSS), which weir does not support: make a \
+                 plain RSA key, which \
                  signs with PSS as well",
             ),
             KeyFlaw::Curve => f.write_str("its curve is not supported: use P-256, P-384 or P-521"),
-            KeyFlaw::Other => {
-                f.write_str("its kind of key is not supported: use ECDSA (P-256, P-384, P-521), RSA or Ed25519")
-            }
+            KeyFlaw::Other => f.write_str(
+                "its kind of key is not supported: use ECDSA (P-256, P-384, P-521), \
+                    RSA or Ed25519",
+            ),
         }
     }
 }

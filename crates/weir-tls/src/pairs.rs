@@ -158,7 +158,8 @@ impl Pair {
         let text = || {
             let certificate = self.files.certificate.display();
             format!(
-                "the certificate in {certificate} has no name in subjectAltName: clients refuse it, whatever its common \
+                "the certificate in {certificate} has no name in subjectAltName: clients refuse \
+                 it, whatever its common \
                  name (CN) is"
             )
         };

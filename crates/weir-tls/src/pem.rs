@@ -47,16 +47,19 @@ const KNOWN: [&[u8]; 24] = [
 /// Longest name of a section that is looked for, bytes.
 const LABEL_BYTES_MAX: usize = 64;
 
-const MARKER: &str = "a section begins with exactly `-----BEGIN NAME-----` and ends with exactly `-----END NAME-----`";
+const MARKER: &str = "a section begins with exactly `-----BEGIN NAME-----` and ends with exactly \
+    `-----END NAME-----`";
 const UNENDED: &str =
     "this section has no `-----END …-----` of its own: it is cut off, or a part of it is missing";
 const UNBEGUN: &str = "this `-----END …-----` has no `-----BEGIN …-----` before it";
 const NOT_BASE64: &str = "what stands between `BEGIN` and `END` is not base64";
 const ESCAPED: &str = "it has `\\n` as text in place of line ends";
 const UTF_16: &str = "it is UTF-16 text: save it as UTF-8";
-const TRUSTED: &str = "a TRUSTED CERTIFICATE has rules that only OpenSSL applies: `openssl x509 -in FILE -out NEW` \
+const TRUSTED: &str = "a TRUSTED CERTIFICATE has rules that only OpenSSL applies: `openssl x509 \
+                       -in FILE -out NEW` \
                        writes it without them";
-const PKCS_7: &str = "PKCS#7 is not supported: `openssl pkcs7 -print_certs -in FILE -out NEW` writes its certificates";
+const PKCS_7: &str = "PKCS#7 is not supported: `openssl pkcs7 -print_certs -in FILE -out NEW` \
+    writes its certificates";
 
 /// Why a text in PEM can't be read, and in which line, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -168,7 +168,8 @@ fn system() -> Result<Vec<CertificateDer<'static>>, BadPair> {
     if found.certs.is_empty() {
         let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
         let text = format!(
-            "the system has no certificates of CAs{why}: install the package ca-certificates, or name a file with `ca`"
+            "the system has no certificates of CAs{why}: install the package ca-certificates, or \
+                name a file with `ca`"
         );
         return Err(BadPair::new(text));
     }

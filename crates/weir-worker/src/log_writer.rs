@@ -340,7 +340,10 @@ impl Complaints {
         let lost = self.workers.iter().map(|counters| counters.log_lines_lost.get()).sum();
         if lost > self.lost && self.may_tell(1) {
             self.lost = lost;
-            self.tell(&format!("{lost} lines of the access log are lost so far: its destination does not accept them"));
+            self.tell(&format!(
+                "{lost} lines of the access log are lost so far: its destination \
+                does not accept them"
+            ));
         }
     }
 

@@ -205,7 +205,8 @@ mod tests {
         assert_eq!(use_of_core.on_look(Ticks { idle: 9, all: 19 }), None);
     }
 
-    const STAT: &str = "cpu  10 1 10 100 20 1 1 1 5 5\ncpu1 5 1 5 50 10 0 1 0 0 0\ncpu10 5 0 5 50 10 1 0 1 0 0\nintr 7 0\n";
+    const STAT: &str = "cpu  10 1 10 100 20 1 1 1 5 5\ncpu1 5 1 5 50 10 0 1 0 0 0\n\
+        cpu10 5 0 5 50 10 1 0 1 0 0\nintr 7 0\n";
 
     #[test]
     fn ticks_are_read_by_core() {

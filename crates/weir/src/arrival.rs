@@ -42,16 +42,19 @@ fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
         Led::ByRule => None,
         Led::WithoutRule(table) => Some((
             format!(
-                "no rule sends {family} packets to table {table}, whose route delivers foreign packets to local sockets"
+                "no rule sends {family} packets to table {table}, whose route delivers foreign \
+                    packets to local sockets"
             ),
             format!("{ip} rule add fwmark 1 lookup {table}; {marked}"),
         )),
         Led::Nowhere => Some((
             format!(
-                "no route delivers {family} packets for other addresses to sockets of this machine: weir cannot accept such connections"
+                "no route delivers {family} packets for other addresses to sockets of this \
+                    machine: weir cannot accept such connections"
             ),
             format!(
-                "{ip} route add local default dev lo table 100; {ip} rule add fwmark 1 lookup 100; {marked}"
+                "{ip} route add local default dev lo table 100; {ip} rule add fwmark 1 lookup 100; \
+                    {marked}"
             ),
         )),
     }
@@ -61,8 +64,13 @@ fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
 fn share(known: u64) -> Option<(String, String)> {
     (known > 0).then(|| {
         (
-            "netfilter tracks connections here, and both sides of a connection have the same addresses and ports: unless rules exempt them, they share an entry, and a client that soon reuses a port may meet the old entry".to_owned(),
-            "exempt them from tracking (`notrack`, nft(8); weir does not check this), or remove `source`".to_owned(),
+            "netfilter tracks connections here, and both sides of a connection have the same \
+                addresses and ports: unless rules exempt them, they share an entry, and a client \
+                that soon reuses a port may meet the old entry"
+                .to_owned(),
+            "exempt them from tracking (`notrack`, nft(8); weir does not check this), or remove \
+                `source`"
+                .to_owned(),
         )
     })
 }

@@ -80,7 +80,8 @@ pub(crate) struct Keeper(JoinHandle<()>);
 
 /// Hint about a client whose requests name other clients. Any client can write these fields, so
 /// they change nothing.
-const PERHAPS_A_PROXY: &str = "; its requests have X-Forwarded-For or Forwarded: if it is your load balancer, add it to `trusted-proxies`";
+const PERHAPS_A_PROXY: &str = "; its requests have X-Forwarded-For or Forwarded: if it is your \
+    load balancer, add it to `trusted-proxies`";
 
 /// An update for the kernel.
 #[derive(Debug)]

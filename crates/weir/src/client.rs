@@ -113,7 +113,8 @@ impl Client {
             let theirs = version
                 .map_or_else(|| "no version".to_owned(), |version| format!("version {version}"));
             return Err(Unanswered::Refused(format!(
-                "the weir at {place} uses {theirs} of the status document, this program {VERSION}; use the program that runs there"
+                "the weir at {place} uses {theirs} of the status document, this program {VERSION}; \
+                    use the program that runs there"
             )));
         }
         let document = serde_json::from_str(&text).map_err(|error| {
@@ -136,7 +137,8 @@ impl Client {
             }
         }
         Err(Unanswered::Away(format!(
-            "no running weir found\n  {}\n  help: is it running? Its option `admin` names the socket: --admin PATH, or $WEIR_ADMIN",
+            "no running weir found\n  {}\n  help: is it running? Its option `admin` names the \
+                socket: --admin PATH, or $WEIR_ADMIN",
             why.join("\n  ")
         )))
     }

@@ -31,7 +31,8 @@ impl Caretaker {
         };
         if is_due(&mut self.told, Instant::now()) {
             warn(format_args!(
-                "other programs use core {core} of worker {worker}: it may run on all cores until that ends (`pinning`; `weir status` shows other cases)"
+                "other programs use core {core} of worker {worker}: it may run on all cores until \
+                    that ends (`pinning`; `weir status` shows other cases)"
             ));
         }
     }

@@ -147,14 +147,16 @@ fn introduction(
         0 => String::new(),
         clients => {
             format!(
-                "{clients} clients send requests, pipelined and one at a time in turn\n  (--clients 0: only you)\n"
+                "{clients} clients send requests, pipelined and one at a time in turn\n  \
+                    (--clients 0: only you)\n"
             )
         }
     };
     let what = format!("weir demo: weir on {address}, in front of a test origin\n");
     let clients = if clients.is_empty() { clients } else { format!("weir demo: {clients}") };
     format!(
-        "{page}\n{what}{clients}\n  try     curl {unchecked}-i {scheme}://{address}/\n  browse  {scheme}://{address}/page\n\
+        "{page}\n{what}{clients}\n  try     curl {unchecked}-i {scheme}://{address}/\n  browse  \
+         {scheme}://{address}/page\n\
          {load}{status}  end     Ctrl-C\n\n"
     )
 }

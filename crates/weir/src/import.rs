@@ -56,7 +56,8 @@ pub(crate) fn import(arguments: &ImportArgs) -> Result<(), Failure> {
     terminal::print(&imported.text);
     terminal::print_error(&told(&imported));
     if imported.text.is_empty() {
-        let why = "weir: could not convert any part of it: it has no address and no server that weir could use\n";
+        let why = "weir: could not convert any part of it: it has no address and no server that \
+            weir could use\n";
         return Err(Failure::Configuration(why.to_owned()));
     }
     match imported.faults {

@@ -151,7 +151,9 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
         && !http_ports.is_empty()
     {
         let text = format!(
-            "weir: --connect {word} works only for connections that weir forwards unchanged\n  help: remove --http or --connect: where weir reads requests, it connects to the server for the first of them, and 502 and 504 report failures\n"
+            "weir: --connect {word} works only for connections that weir forwards unchanged\n  \
+                help: remove --http or --connect: where weir reads requests, it connects to the \
+                server for the first of them, and 502 and 504 report failures\n"
         );
         return Err(Failure::Usage(text));
     }
@@ -195,7 +197,8 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
         return if found.is_clear() { Ok(()) } else { Err(Failure::Running(String::new())) };
     }
     if heritage.predecessor.is_some() {
-        let text = "weir: an interception cannot be handed over: start another one after this one has ended; until then weir intercepts no connections\n";
+        let text = "weir: an interception cannot be handed over: start another one after this one \
+            has ended; until then weir intercepts no connections\n";
         return Err(Failure::Running(text.to_owned()));
     }
     found.refuse()?;

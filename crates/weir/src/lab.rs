@@ -199,7 +199,8 @@ fn title(options: &LinkOptions, link: &Link, says_how_to_enter: bool) -> String 
         text += &format!("Enter by: nsenter --net={net} COMMAND\n");
         if let Some(user) = link::user_entrance() {
             text += &format!(
-                "From outside of this user namespace: nsenter --user={user} --preserve-credentials --net={net} COMMAND\n"
+                "From outside of this user namespace: nsenter --user={user} --preserve-credentials \
+                    --net={net} COMMAND\n"
             );
         }
     }
@@ -364,7 +365,8 @@ impl View {
             text.push('\n');
         }
         if is_end && figures.iter().any(|figures| figures.overrun > 0) {
-            text += "weir lab link: packets came faster than weir could read them (overrun): the link did not have the requested properties\n";
+            text += "weir lab link: packets came faster than weir could read them (overrun): the \
+                link did not have the requested properties\n";
         }
         text
     }

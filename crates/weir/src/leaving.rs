@@ -51,7 +51,8 @@ impl Leaving {
         let [drain, tunnels] = [drain, tunnels].map(Duration::from_micros);
         let (pid, clients) = (handed.pid, clients(running));
         tell(format_args!(
-            "upgraded: process {pid} accepts new clients; waiting here up to {drain:?} for clients ({clients} connected), {tunnels:?} for tunnels"
+            "upgraded: process {pid} accepts new clients; waiting here up to {drain:?} for clients \
+                ({clients} connected), {tunnels:?} for tunnels"
         ));
         self.0 = Step::Beside { since: now, until: now + drain, tunnels_until: now + tunnels };
         running.leave_soon();
@@ -85,7 +86,8 @@ impl Leaving {
         match self.0 {
             Step::Delay { until, drain } if now >= until => {
                 tell(format_args!(
-                    "draining: accepting no new clients, waiting up to {drain:?} for clients ({} connected)",
+                    "draining: accepting no new clients, waiting up to {drain:?} for clients ({} \
+                        connected)",
                     clients(running)
                 ));
                 self.0 = Step::Drain { since: now, until: now + drain };

@@ -192,9 +192,12 @@ mod tests {
 
     #[test]
     fn examples_keep_their_lines() {
-        let text = "Prose that is\nfilled.\n\nExit codes: 0 fine.\n\nExample:\n  weir run -c 'a' \\\n    --io uring\n  .hidden\n";
-        let expected = ".SH \"NOTES\"\nProse that is\nfilled.\n.PP\n.SH \"EXIT STATUS\"\nExit codes: 0 fine.\n.PP\n.SH \"EXAMPLES\"\n\
-                        .PP\n.nf\nweir run \\-c \\(aqa\\(aq \\e\n  \\-\\-io uring\n\\&.hidden\n.fi\n";
+        let text = "Prose that is\nfilled.\n\nExit codes: 0 fine.\n\n\
+            Example:\n  weir run -c 'a' \\\n    --io uring\n  .hidden\n";
+        let expected = ".SH \"NOTES\"\nProse that is\nfilled.\n.PP\n.SH \"EXIT STATUS\"\n\
+                        Exit codes: 0 fine.\n.PP\n.SH \"EXAMPLES\"\n\
+                        .PP\n.nf\nweir run \\-c \\(aqa\\(aq \\e\n  \\-\\-io uring\n\\&.hidden\n\
+                        .fi\n";
         assert_eq!(sections(text), expected);
     }
 }

@@ -152,7 +152,8 @@ impl Line {
             self.stats;
         let OriginStats { handshakes, resumed, handshakes_failed, .. } = self.stats;
         let mut text = format!(
-            "{:8.1} s {when}  connects {connects}  closes {closes}  requests {requests}  bytes in {bytes_in}, \
+            "{:8.1} s {when}  connects {connects}  closes {closes}  requests {requests}  bytes in \
+             {bytes_in}, \
              out {bytes_out}  receives {receives}",
             self.seconds
         );

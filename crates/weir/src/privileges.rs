@@ -60,7 +60,8 @@ fn possible(choice: &UserChoice, identity: &Identity, uid: u32, gid: u32) -> Res
     if uid != 0 && uid != identity.uid {
         let message = format!("only root can become `{name}`, but weir runs as user {uid}");
         let help = format!(
-            "start weir as root, or as `{name}` (systemd: User={name}), or remove `user` to keep the current user"
+            "start weir as root, or as `{name}` (systemd: User={name}), or remove `user` to keep \
+                the current user"
         );
         return Err(Account { word: "name", message, help });
     }
@@ -155,7 +156,9 @@ impl NewUser {
         for file in files.filter(|file| access(*file, Access::READ_OK).is_err()) {
             let file = file.display();
             warn(format_args!(
-                "user `{name}` cannot read {file}: the content that weir has read remains in force, but reloads fail, and weir does not see changes; `chgrp` and `chmod g+r` the file and its folder for that user, or restart weir instead"
+                "user `{name}` cannot read {file}: the content that weir has read remains in \
+                    force, but reloads fail, and weir does not see changes; `chgrp` and `chmod \
+                    g+r` the file and its folder for that user, or restart weir instead"
             ));
         }
         let log = config.plan.access_log.as_ref().map(|log| &log.destination);
@@ -168,7 +171,9 @@ impl NewUser {
         {
             let folder = folder.display();
             warn(format_args!(
-                "user `{name}` cannot create files in {folder}: the program that rotates the access log must create the new file for that user (logrotate: create 0640 {name}), or `chown {name} {folder}`"
+                "user `{name}` cannot create files in {folder}: the program that rotates the \
+                    access log must create the new file for that user (logrotate: create 0640 \
+                    {name}), or `chown {name} {folder}`"
             ));
         }
     }
@@ -202,7 +207,9 @@ impl NewUser {
     pub(crate) fn note(&self) -> Option<String> {
         let is_root = self.0.is_none() && geteuid().is_root();
         is_root.then(|| {
-            "weir runs as root and remains root: write user \"NAME\" to drop root after binding the listeners; user \"root\" silences this warning".to_owned()
+            "weir runs as root and remains root: write user \"NAME\" to drop root after binding \
+                the listeners; user \"root\" silences this warning"
+                .to_owned()
         })
     }
 }
@@ -221,12 +228,14 @@ pub(crate) fn explained(failure: Failure) -> Failure {
 fn way_out(name: &str, text: &str) -> Option<String> {
     if text.contains("CAP_NET_BIND_SERVICE") {
         return Some(format!(
-            "weir dropped this capability to run as user `{name}`: restart it with user \"{name}\" privileged-ports=#true to keep the capability"
+            "weir dropped this capability to run as user `{name}`: restart it with user \"{name}\" \
+                privileged-ports=#true to keep the capability"
         ));
     }
     if text.contains("CAP_NET_RAW") {
         return Some(format!(
-            "weir dropped root to run as user `{name}`: restart it, and it keeps CAP_NET_RAW if its configuration needs that"
+            "weir dropped root to run as user `{name}`: restart it, and it keeps CAP_NET_RAW if \
+                its configuration needs that"
         ));
     }
     let (what, does) = match text {
@@ -237,7 +246,8 @@ fn way_out(name: &str, text: &str) -> Option<String> {
         _ => ("read the file and enter its folder (chgrp, chmod)", "reads"),
     };
     Some(format!(
-        "weir dropped root to run as user `{name}`: let that user {what}, or restart weir, which {does} as root first"
+        "weir dropped root to run as user `{name}`: let that user {what}, or restart weir, which \
+            {does} as root first"
     ))
 }
 
@@ -368,9 +378,12 @@ mod tests {
     fn accounts() -> Accounts {
         Accounts {
             passwd:
-                "root:x:0:0:root:/root:/bin/sh\nweir:x:990:980::/:/bin/false\nbad:x:no\n:x:7:7:::\nann:x:1000:1000:::\n"
+                "root:x:0:0:root:/root:/bin/sh\nweir:x:990:980::/:/bin/false\nbad:x:no\n:x:7:7:::\n\
+                    ann:x:1000:1000:::\n"
                     .to_owned(),
-            group: "root:x:0:\nweir:x:980:\ntls:x:70:ann,weir\nlogs:x:71:weir,\nodd:x\nann:x:1000:\n".to_owned(),
+            group: "root:x:0:\nweir:x:980:\ntls:x:70:ann,weir\nlogs:x:71:weir,\nodd:x\n\
+                ann:x:1000:\n"
+                .to_owned(),
         }
     }
 
@@ -387,11 +400,13 @@ mod tests {
         for (text, says) in [
             ("weir: k.pem: Permission denied (os error 13)", Some("let that user read the file")),
             (
-                "weir: cannot listen on unix:/run/a.sock: Permission denied (os error 13); weir needs permission to",
+                "weir: cannot listen on unix:/run/a.sock: Permission denied (os error 13); weir \
+                    needs permission to",
                 Some("let that user create files in the folder"),
             ),
             (
-                "weir: cannot listen on 0.0.0.0:80: Permission denied; it needs CAP_NET_BIND_SERVICE",
+                "weir: cannot listen on 0.0.0.0:80: Permission denied; it needs \
+                    CAP_NET_BIND_SERVICE",
                 Some("keep the capability"),
             ),
             (
@@ -430,18 +445,21 @@ mod tests {
             (
                 "www",
                 None,
-                "name: no user `www` in /etc/passwd; create it: useradd --system --no-create-home --shell /usr/sbin/nologin www",
+                "name: no user `www` in /etc/passwd; create it: useradd --system --no-create-home \
+                    --shell /usr/sbin/nologin www",
             ),
             ("weir", Some("log"), "group: no group `log` in /etc/group; did you mean `logs`?"),
             (
                 "weir",
                 Some("certificates"),
-                "group: no group `certificates` in /etc/group; create it: groupadd --system certificates",
+                "group: no group `certificates` in /etc/group; create it: groupadd --system \
+                    certificates",
             ),
             (
                 "4000",
                 None,
-                "name: user 4000 is not in /etc/passwd, so its group is not known; user \"4000\" group=\"GROUP\"",
+                "name: user 4000 is not in /etc/passwd, so its group is not known; user \"4000\" \
+                    group=\"GROUP\"",
             ),
         ] {
             assert_eq!(wrong(name, group), said);

@@ -498,7 +498,8 @@ impl Bugs {
             let rebirths = view.counters.rebirths.get();
             if std::mem::replace(before, rebirths) != rebirths {
                 alarm(format_args!(
-                    "worker {worker} panicked, which is a bug in weir (please report the lines above); its connections are closed, and it serves again"
+                    "worker {worker} panicked, which is a bug in weir (please report the lines \
+                        above); its connections are closed, and it serves again"
                 ));
             }
         }
@@ -511,14 +512,16 @@ impl Bugs {
                     step => (step, ""),
                 };
                 alarm(format_args!(
-                    "worker {worker} makes no progress: it is {}{then}; this is a bug in weir (please report it)",
+                    "worker {worker} makes no progress: it is {}{then}; this is a bug in weir \
+                        (please report it)",
                     step.words()
                 ));
             }
             Some(Finding::Stuck { worker }) => {
                 let step = running.views()[worker].doing.step().words();
                 alarm(format_args!(
-                    "worker {worker} is stuck in a turn: it is {step}; this is a bug in weir (please report it); aborting"
+                    "worker {worker} is stuck in a turn: it is {step}; this is a bug in weir \
+                        (please report it); aborting"
                 ));
                 std::process::abort();
             }

@@ -37,7 +37,8 @@ impl Scarcity {
         let times = held_back - std::mem::replace(&mut self.before, held_back);
         self.next = Instant::now() + EVERY;
         warn(format_args!(
-            "descriptors are scarce: clients wait to be accepted, and idle ones are closed; raise the limit (ulimit -n, LimitNOFILE=) or set `connections` held_back={times}"
+            "descriptors are scarce: clients wait to be accepted, and idle ones are closed; raise \
+                the limit (ulimit -n, LimitNOFILE=) or set `connections` held_back={times}"
         ));
     }
 }
@@ -81,11 +82,15 @@ impl Waits {
         }
         Some(if connections >= limit {
             format!(
-                "server {name}: requests wait because all connections are in use; raise `connections-max` if the server can work on more at once, else add servers waited={connections} requests={requests} connections-max={most} needed={wanted}"
+                "server {name}: requests wait because all connections are in use; raise \
+                    `connections-max` if the server can work on more at once, else add servers \
+                    waited={connections} requests={requests} connections-max={most} needed={wanted}"
             )
         } else {
             format!(
-                "server {name}: requests wait because it answers fewer per second when it has more at once (`weir status server` shows the limit); add servers waited={limit} requests={requests} needed={wanted}"
+                "server {name}: requests wait because it answers fewer per second when it has more \
+                    at once (`weir status server` shows the limit); add servers waited={limit} \
+                    requests={requests} needed={wanted}"
             )
         })
     }

@@ -277,7 +277,8 @@ impl Means {
         };
         if held.sharing == Sharing::Inherited {
             let why = format!(
-                "{why}; no classic BPF: another process has opened the sockets, so their order is unknown"
+                "{why}; no classic BPF: another process has opened the sockets, so their order is \
+                    unknown"
             );
             return held.leave_to_hash(why);
         }

@@ -358,7 +358,8 @@ impl Book {
                 if count > 0 {
                     let path = path.display();
                     self.said.push(Said::Warned(format!(
-                        "{path}: {count} verdicts on servers are unreadable and skipped, the first in line {first}"
+                        "{path}: {count} verdicts on servers are unreadable and skipped, the first \
+                            in line {first}"
                     )));
                 }
                 if too_many > 0 {
@@ -443,7 +444,8 @@ impl Book {
         let is_unkept = self.kept.file.is_none() && self.kept.problem.is_none();
         if is_unkept && self.plan.pipeline_state == PipelineState::Auto && !self.is_unkept_told {
             self.is_unkept_told = true;
-            let line = "verdicts on servers that are not pipelined do not survive a restart: set `pipeline-state`, or \
+            let line = "verdicts on servers that are not pipelined do not survive a restart: set \
+                        `pipeline-state`, or \
                         $STATE_DIRECTORY as systemd does";
             self.said.push(Said::Warned(line.to_owned()));
         }
@@ -496,7 +498,8 @@ impl Book {
         };
         let (upstream, server) = key;
         Some(format!(
-            "server {upstream} {server} is not pipelined: {why} before weir was restarted or reloaded; `weir server clear \
+            "server {upstream} {server} is not pipelined: {why} before weir was restarted or \
+             reloaded; `weir server clear \
              {upstream} {server}` allows it again"
         ))
     }

@@ -47,8 +47,10 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     if are_transparent(plan)
         && let Err(error) = weir_io::check_transparent()
     {
-        let text = "weir: `transparent` of a `listen` and `source \"client\"` of an upstream need the capability CAP_NET_RAW";
-        let help = "start weir as root, or give it that capability (systemd: AmbientCapabilities=CAP_NET_RAW)";
+        let text = "weir: `transparent` of a `listen` and `source \"client\"` of an upstream need \
+            the capability CAP_NET_RAW";
+        let help = "start weir as root, or give it that capability (systemd: \
+            AmbientCapabilities=CAP_NET_RAW)";
         return Err(Failure::Privilege(format!("{text}: {error}\n  help: {help}\n")));
     }
     Ok(())

@@ -193,7 +193,8 @@ fn check_is_done_by_the_words_of_others() {
 
 #[test]
 fn import_writes_what_check_takes_and_says_what_it_has_not() {
-    let nginx = "server {\n listen 127.0.0.1:8090;\n expires 1d;\n location / { proxy_pass http://127.0.0.1:9; }\n location /in/ { deny all; }\n}\n";
+    let nginx = "server {\n listen 127.0.0.1:8090;\n expires 1d;\n location / { proxy_pass \
+        http://127.0.0.1:9; }\n location /in/ { deny all; }\n}\n";
     let file = Scratch::new("import.conf", nginx);
     let imported = output(&["import", "nginx", file.path()]);
     assert_eq!(code(&imported), 0);
@@ -388,9 +389,12 @@ fn reverse_prints_the_configuration_that_it_stands_for() {
         "--print",
     ]);
     assert_eq!(code(&printed), 0);
-    let expected = "workers 2\nio \"epoll\"\nlisten \"127.0.0.1:8080\"\nupstream \"app\" {\n    pool \"pipelined\"\n    \
-                    server \"127.0.0.1:9090\" connections-min=2 connections=4 connections-max=8\n    server \
-                    \"127.0.0.1:9091\" connections-min=2 connections=4 connections-max=8\n    pipeline depth=16\n}\nroute \
+    let expected = "workers 2\nio \"epoll\"\nlisten \"127.0.0.1:8080\"\n\
+                    upstream \"app\" {\n    pool \"pipelined\"\n    \
+                    server \"127.0.0.1:9090\" connections-min=2 connections=4 \
+                    connections-max=8\n    server \
+                    \"127.0.0.1:9091\" connections-min=2 connections=4 connections-max=8\n    \
+                    pipeline depth=16\n}\nroute \
                     host=\"*\" path=\"/\" { proxy \"app\"; }\n";
     assert_eq!(stdout(&printed), expected);
     let file = Scratch::new("reverse.kdl", expected);
@@ -399,8 +403,10 @@ fn reverse_prints_the_configuration_that_it_stands_for() {
 
 #[test]
 fn forward_prints_the_configuration_that_it_stands_for() {
-    let flags = "forward --listen 127.0.0.1:3128 --workers 2 --client 10.0.0.0/8 --allow-address 10.0.0.0/8,192.168.0.0/16 \
-                 --allow-port 22 --deny-name ads.example --deny-name tracker.example --resolver 127.0.0.1 --pac auto --print";
+    let flags = "forward --listen 127.0.0.1:3128 --workers 2 --client 10.0.0.0/8 --allow-address \
+                 10.0.0.0/8,192.168.0.0/16 \
+                 --allow-port 22 --deny-name ads.example --deny-name tracker.example --resolver \
+                 127.0.0.1 --pac auto --print";
     let printed = output(&flags.split_whitespace().collect::<Vec<_>>());
     assert_eq!(code(&printed), 0, "{}", stderr(&printed));
     let expected = r#"workers 2

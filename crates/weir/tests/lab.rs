@@ -257,7 +257,8 @@ fn a_slow_link_that_loses_packets_is_what_its_title_says() {
         fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
     if !allowed.split_whitespace().any(|name| name == "bbr") {
         return eprintln!(
-            "skipped: bbr is not among the congestion controls that all may use (tcp_allowed_congestion_control)"
+            "skipped: bbr is not among the congestion controls that all may use \
+                (tcp_allowed_congestion_control)"
         );
     }
     let words = [

@@ -129,7 +129,8 @@ fn limits(rows: &mut Rows) {
 }
 
 fn connection_options(rows: &mut Rows) {
-    let protected = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close, X-Auth, Host, Content-Length\r\n\
+    let protected = "POST / HTTP/1.1\r\nHost: a\r\n\
+        Connection: close, X-Auth, Host, Content-Length\r\n\
         X-Auth: secret\r\nContent-Length: 5\r\n\r\nhello";
     let left = Leaving { host: Some("a"), absent: vec!["x-auth"], ..Leaving::new("POST", "/") }
         .body(b"hello");
@@ -143,7 +144,8 @@ fn connection_options(rows: &mut Rows) {
     };
     let text = get("Connection: Cookie, Authorization\r\nCookie: a=b\r\nAuthorization: c\r\n");
     rows.add("B11", "names_cookie_and_authorization", &text, Expect::Forwarded(vec![kept]));
-    let chunked = "POST / HTTP/1.1\r\nHost: a\r\nConnection: Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n\r\n\
+    let chunked = "POST / HTTP/1.1\r\nHost: a\r\nConnection: Transfer-Encoding\r\n\
+        Transfer-Encoding: chunked\r\n\r\n\
         5\r\nhello\r\n0\r\n\r\n";
     let left = Leaving::new("POST", "/").body(b"hello");
     rows.add("B11", "names_transfer_encoding", chunked, Expect::Forwarded(vec![left]));

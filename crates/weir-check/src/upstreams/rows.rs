@@ -147,7 +147,8 @@ fn forbidden_bodies() -> Vec<HostileUpstream> {
         row(
             "e5_204_with_chunks",
             vec![send(&format!(
-                "{no_content}X-Nonce: {{n}}\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nSURPLUS\r\n0\r\n\r\n"
+                "{no_content}X-Nonce: {{n}}\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nSURPLUS\r\n\
+                    0\r\n\r\n"
             ))],
             bodiless(),
             Trust::Doubt,
@@ -166,7 +167,8 @@ fn interim() -> Vec<HostileUpstream> {
     let all = |count: usize| vec![send(&format!("{}{}", hints(count), ok_body()))];
     let mixed = format!("{}HTTP/1.1 102 Processing\r\n\r\n{}", hints(3), ok_body());
     let unasked = format!("HTTP/1.1 100 Continue\r\n\r\n{}", ok_body());
-    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nSURPLUS";
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+        \r\nSURPLUS";
     let bad_gateway = || Asker::Status(&[502]);
     let behind = format!("{}HTTP/1.1 {STRAY} Stray\r\n\r\n", ok_body());
     vec![
@@ -329,7 +331,8 @@ fn close_delimited() -> Vec<HostileUpstream> {
     // The connection is authenticated from now on: any other client's requests on it would count as
     // this client's.
     let bound = send(
-        "HTTP/1.1 401 Unauthorized\r\nX-Nonce: {n}\r\nWWW-Authenticate: NTLM\r\nContent-Length: 11\r\n\r\nok {n}",
+        "HTTP/1.1 401 Unauthorized\r\nX-Nonce: {n}\r\nWWW-Authenticate: NTLM\r\n\
+            Content-Length: 11\r\n\r\nok {n}",
     );
     vec![
         row("e28_ends_by_close", vec![whole, Step::Fin], answered(), Trust::Closed),

@@ -81,13 +81,15 @@ fn a_wait_that_is_asked_late_for_the_first_time_looks_before_it_judges() {
     assert!(!patience.goes_on(SECOND * 95, || pressed(95, 0)));
     assert_eq!(
         patience.story(SECOND * 95),
-        "waited for 95 s on a machine that had time (pressure on the cores 0 %, stolen 0 %, own run queue 0 %)"
+        "waited for 95 s on a machine that had time (pressure on the cores 0 %, stolen 0 %, own \
+            run queue 0 %)"
     );
 }
 
 #[test]
 fn the_kernels_texts_are_read() {
-    let pressure = "some avg10=23.87 avg60=11.50 avg300=4.77 total=21688767\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+    let pressure = "some avg10=23.87 avg60=11.50 avg300=4.77 total=21688767\n\
+        full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
     assert_eq!(pressure_us(pressure), Some(21_688_767));
     assert_eq!((pressure_us(""), tenths("")), (None, None));
     assert_eq!(tenths(pressure), Some(23));

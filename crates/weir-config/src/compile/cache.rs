@@ -198,7 +198,8 @@ fn warn_of_proxies(
     };
     let Some(proxy) = client.texts("trusted-proxies").into_iter().find(is_both) else { return };
     let message = format!(
-        "weir rejects a PURGE from `{proxy}` itself with 403: it is a trusted proxy and may act for any client"
+        "weir rejects a PURGE from `{proxy}` itself with 403: it is a trusted proxy and may act \
+            for any client"
     );
     let problem = Problem::new("conflict", &block.place("purge-from"), message);
     let problem = problem
@@ -300,7 +301,8 @@ fn keys(
         let message = "this `key` has no effect";
         let problem = Problem::new("missing-value", &key.span, message);
         compiler.push(problem.help(
-            "name what the key ignores, such as key query-ignore=\"utm_*\", or what it adds, such as key header=\"X-Device\"",
+            "name what the key ignores, such as key query-ignore=\"utm_*\", or what it adds, such \
+                as key header=\"X-Device\"",
         ));
     }
     rules
@@ -318,7 +320,8 @@ fn warn_of_sharing(compiler: &mut Compiler<'_>, block: &Checked) {
             problem.related(&block.place("set-cookie"), "this stores responses with cookies"),
         );
     } else if stores && !strips {
-        let message = "a client that gets a stored response gets its cookies: a session cookie makes it another user";
+        let message = "a client that gets a stored response gets its cookies: a session cookie \
+            makes it another user";
         let help = "use `refuse`, the default, unless no response to GET begins a session";
         compiler
             .warnings
@@ -362,7 +365,8 @@ fn warn_of_clients(
     }
     let shows = |tls: &&Checked| tls.flag("client-cert-field");
     if let Some(tls) = document.all("listen").flat_map(|listen| listen.all("tls")).find(shows) {
-        let message = "weir stores responses separately for each client certificate: it sends the certificate to servers";
+        let message = "weir stores responses separately for each client certificate: it sends the \
+            certificate to servers";
         let problem = Problem::new("apart", &block.span, message);
         let problem =
             problem.help("write `client-cert-field=#false` if no server needs the certificate");

@@ -17,7 +17,8 @@ impl super::Compiler<'_> {
     /// Checks that the block at the top makes sense there.
     pub(super) fn check_compress(&mut self, document: &Checked) {
         if let Some(block) = self.only(document, "compress").filter(|block| !block.flag("on")) {
-            let message = "`compress #false` at the top has no effect: weir compresses only where `compress` is set";
+            let message = "`compress #false` at the top has no effect: weir compresses only where \
+                `compress` is set";
             self.push(
                 Problem::new("conflict", &block.span, message)
                     .help("remove the line, or write `compress #false` in a route"),

@@ -57,7 +57,8 @@ fn check_for_requests(
     for (word, why) in OF_SERVERS {
         if let Some(inner) = block.all(word).next() {
             let message = format!(
-                "`{word}` cannot be used here: `{ORIGINAL_DESTINATION}` represents many servers, and {why}"
+                "`{word}` cannot be used here: `{ORIGINAL_DESTINATION}` represents many servers, \
+                    and {why}"
             );
             compiler.push(Problem::new("conflict", &inner.span, message).help("leave it out"));
         }
@@ -83,14 +84,16 @@ fn check_for_requests(
             "clients speak TLS here, but weir would send plain text to `{ORIGINAL_DESTINATION}`"
         );
         let problem = Problem::new("conflict", &tls.span, message).related(place, "here");
-        compiler.push(
-            problem
-                .help("move the `listen` into a `tcp`, which forwards TLS unchanged, or name servers in the upstream"),
-        );
+        compiler.push(problem.help(
+            "move the `listen` into a `tcp`, which forwards TLS unchanged, or name \
+                    servers in the upstream",
+        ));
     }
     if transparent().next().is_none() {
-        let wrong = "it needs a `listen` with `transparent=#true`: clients of all others have connected to this machine";
-        let help = "add `transparent=#true` to `listen`, and route the clients' packets to this machine (docs/transparent.md)";
+        let wrong = "it needs a `listen` with `transparent=#true`: clients of all others have \
+            connected to this machine";
+        let help = "add `transparent=#true` to `listen`, and route the clients' packets to this \
+            machine (docs/transparent.md)";
         compiler.push(problem(wrong).help(help));
     }
 }

@@ -20,7 +20,8 @@ pub(crate) fn servers(document: &Checked, problems: &mut Vec<Problem>) -> Vec<Se
         document.all("server").filter(|server| server.text("address") == ORIGINAL_DESTINATION)
     {
         let message = format!(
-            "`{ORIGINAL_DESTINATION}` cannot be in a list of servers: it must be the only server of its upstream"
+            "`{ORIGINAL_DESTINATION}` cannot be in a list of servers: it must be the only server \
+                of its upstream"
         );
         problems.push(Problem::new("conflict", &server.place("address"), message));
     }

@@ -42,14 +42,16 @@ pub(super) fn fallbacks(
         if upstreams[at].pool.is_private() != upstreams[next].pool.is_private() {
             let [this, that] = [at, next].map(|at| upstreams[at].pool.word());
             let message = format!(
-                "`{other}` has `pool {that}` and `{name}` has `pool {this}`: one cannot be the fallback of the other"
+                "`{other}` has `pool {that}` and `{name}` has `pool {this}`: one cannot be the \
+                    fallback of the other"
             );
             let help = "use `pinned` or `per-request` for both, or for neither";
             compiler.push(problem(message).help(help));
             continue;
         }
         if block.word("all-down") == "refuse" {
-            let message = "`all-down` has no effect with `fallback`, which gets the requests when all servers are suspended";
+            let message = "`all-down` has no effect with `fallback`, which gets the requests when \
+                all servers are suspended";
             compiler.push(Problem::new("conflict", &block.place("all-down"), message));
         }
         upstreams[at].all_down = AllDown::Fallback(next);

@@ -179,7 +179,8 @@ impl Compiler<'_> {
         if rule.allow && never_tunnels && !rule.ports.is_empty() && rule.ports.iter().all(is_closed)
         {
             let message = format!(
-                "the rule allows nothing: up to port {LISTED_ABOVE}, plain requests may go only to port 80"
+                "the rule allows nothing: up to port {LISTED_ABOVE}, plain requests may go only to \
+                    port 80"
             );
             self.push(
                 Problem::new("conflict", &block.place("port"), message)
@@ -268,7 +269,8 @@ impl Compiler<'_> {
                 continue;
             };
             let message = format!("any client that can connect to {address} may use the proxy");
-            let help = "restrict it with `users \"/etc/weir/users\"`, or with `allow client=\"192.168.0.0/16\"` and `deny` as the last rule";
+            let help = "restrict it with `users \"/etc/weir/users\"`, or with `allow \
+                client=\"192.168.0.0/16\"` and `deny` as the last rule";
             self.warnings
                 .push(Problem::new("open-proxy", &listen.place("address"), message).help(help));
         }
@@ -329,6 +331,7 @@ fn pac_text(proxies: &[String]) -> String {
         let _ = write!(choice, "{comma}{proxy}");
     }
     format!(
-        "function FindProxyForURL(url, host) {{\n    if (isPlainHostName(host)) return \"DIRECT\";\n    return \"{choice}\";\n}}\n"
+        "function FindProxyForURL(url, host) {{\n    if (isPlainHostName(host)) return \
+            \"DIRECT\";\n    return \"{choice}\";\n}}\n"
     )
 }

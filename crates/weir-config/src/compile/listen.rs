@@ -26,7 +26,8 @@ impl Compiler<'_> {
         for (at, (block, serves)) in blocks.enumerate() {
             if at == BLOCKS_MAX {
                 let message = format!(
-                    "more than {BLOCKS_MAX} of `listen` in the file, including those of `forward` and `tcp`"
+                    "more than {BLOCKS_MAX} of `listen` in the file, including those of `forward` \
+                        and `tcp`"
                 );
                 self.push(Problem::new("too-many", &block.span, message));
                 break;
@@ -75,12 +76,14 @@ impl Compiler<'_> {
             && block.text("address").starts_with(UNIX)
             && !trusted.contains(&UNIX)
         {
-            let message = "no client can connect: `proxy-protocol` accepts only `trusted-proxies`, which do not include unix sockets";
+            let message = "no client can connect: `proxy-protocol` accepts only `trusted-proxies`, \
+                which do not include unix sockets";
             let help = format!("client {{ trusted-proxies \"{UNIX}\"; }}");
             self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
         }
         if is_on && trusted.is_empty() {
-            let message = "no client can connect: `proxy-protocol` accepts only `trusted-proxies`, and none are set";
+            let message = "no client can connect: `proxy-protocol` accepts only `trusted-proxies`, \
+                and none are set";
             let help =
                 "client { trusted-proxies \"ADDRESS\"; } with the addresses of the load balancers";
             self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
@@ -153,7 +156,8 @@ fn kernel_options(
     if transparent && serves == Serves::Forward {
         let message =
             "`transparent` has no use in `forward`: its clients connect to the proxy itself";
-        let help = "leave it out; for clients that do not know of weir, use `listen` at the top and an upstream with `original-destination`";
+        let help = "leave it out; for clients that do not know of weir, use `listen` at the top \
+            and an upstream with `original-destination`";
         compiler.push(Problem::new("conflict", &block.place("transparent"), message).help(help));
     }
     (transparent, congestion, sockets::tuning(block))

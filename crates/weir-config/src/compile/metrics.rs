@@ -25,7 +25,8 @@ impl Compiler<'_> {
             let message = format!(
                 "`metrics` on {address} shows names and load of the servers to all who can connect"
             );
-            let help = "use 127.0.0.1 to keep it on this machine, or let a firewall admit only your metrics collectors";
+            let help = "use 127.0.0.1 to keep it on this machine, or let a firewall admit only \
+                your metrics collectors";
             self.warnings.push(Problem::new("exposed", &place, message).help(help));
         }
         Some(address)

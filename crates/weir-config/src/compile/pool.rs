@@ -32,7 +32,8 @@ pub(super) fn pipeline_state(compiler: &mut Compiler<'_>, document: &Checked) ->
         let message = format!(
             "weir cannot remember across restarts which servers it must not pipeline to: {why}"
         );
-        let help = "choose a separate file in a directory that belongs to weir's user, such as /var/lib/weir/pipelining";
+        let help = "choose a separate file in a directory that belongs to weir's user, such as \
+            /var/lib/weir/pipelining";
         let problem = Problem::new("unwritable", &document.place("pipeline-state"), message);
         compiler.warnings.push(problem.help(help));
     }
@@ -174,7 +175,8 @@ impl Compiler<'_> {
                 servers.chain(upstream.chosen("queue-size")).filter(|chosen| is_unusual(chosen))
             {
                 let message = format!(
-                    "`{}` has no effect with `pool {}`: weir opens connections when clients need them",
+                    "`{}` has no effect with `pool {}`: weir opens connections when clients \
+                        need them",
                     chosen.row.name,
                     upstream.word("pool")
                 );

@@ -58,7 +58,8 @@ impl Compiler<'_> {
                 rules,
             };
             if let Some(span) = reached.add(&route, &block.span) {
-                let message = "this route is never reached: an earlier one takes the same host, path and methods";
+                let message = "this route is never reached: an earlier one takes the same host, \
+                    path and methods";
                 self.push(
                     Problem::new("conflict", &block.span, message)
                         .related(&span, "the earlier one"),
@@ -82,7 +83,8 @@ impl Compiler<'_> {
         }
         if block.chosen("proxy").is_none() {
             if let Some(split) = block.all("split").next() {
-                let message = "`split` takes a share of the requests for `proxy`, which this route does not have";
+                let message = "`split` takes a share of the requests for `proxy`, which this route \
+                    does not have";
                 self.push(
                     Problem::new("conflict", &split.place("upstream"), message)
                         .help("proxy \"app\""),
@@ -155,7 +157,8 @@ impl Compiler<'_> {
         let echo = echoes.find(|echo| rules.request.names(echo));
         if let (Some(block), Some(echo)) = (request, echo) {
             let message = format!(
-                "`{echo}` is the `echo` header of `pipeline`: weir sets it to detect responses to other requests"
+                "`{echo}` is the `echo` header of `pipeline`: weir sets it to detect responses to \
+                    other requests"
             );
             self.push(Problem::new("conflict", &block.span, message));
         }

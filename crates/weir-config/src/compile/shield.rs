@@ -117,7 +117,8 @@ fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) ->
         && let Err(why) = (compiler.world.experts.keeps)(Path::new(state))
     {
         let message = format!("weir cannot keep bans across restarts: {why}");
-        let help = "choose a separate file in a directory that belongs to weir's user, such as /var/lib/weir/bans";
+        let help = "choose a separate file in a directory that belongs to weir's user, such as \
+            /var/lib/weir/bans";
         compiler
             .warnings
             .push(Problem::new("unwritable", &block.place("state"), message).help(help));
@@ -248,9 +249,10 @@ fn requests(compiler: &mut Compiler<'_>, limit: &Checked, terms: Terms) -> Reque
             &block.span,
             "`match` is empty: the limit would count all requests",
         );
-        compiler.push(
-            problem.help("leave it out if you want that, or write for example: match path=\"/login\" methods=\"POST\""),
-        );
+        compiler.push(problem.help(
+            "leave it out if you want that, or write for example: match \
+                path=\"/login\" methods=\"POST\"",
+        ));
     }
     requests
 }
@@ -307,7 +309,8 @@ fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
 fn warn_of_handshakes(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     for limit in limits.iter().filter(|limit| limit.plan.terms.is_of_handshakes()) {
         let message = format!("`{}` counts nothing: no `listen` has `tls`", limit.plan.name);
-        let help = "remove it, or add a certificate to a `listen`: tls { certificate \"FILE\" key=\"FILE\"; }";
+        let help = "remove it, or add a certificate to a `listen`: tls { certificate \"FILE\" \
+            key=\"FILE\"; }";
         compiler
             .warnings
             .push(Problem::new("no-effect", &limit.block.place("count"), message).help(help));
@@ -326,7 +329,8 @@ fn warn_of_memory(compiler: &mut Compiler<'_>, limits: &[Written<'_>], accounts:
         let needed = CLIENTS_PER_SECOND.saturating_mul(memory_us) / 1_000_000;
         let needed = needed.next_power_of_two().min(*ACCOUNTS.end() as u64);
         let message = format!(
-            "`{}` remembers each client for {}: the table has room for {stands} new clients a second; weir does not limit others",
+            "`{}` remembers each client for {}: the table has room for {stands} new clients a \
+                second; weir does not limit others",
             limit.plan.name,
             time_text(memory_us),
         );

@@ -158,13 +158,14 @@ fn check_destinations(
     let mut servers = to.filter_map(|at| destination::original(blocks.get(usize::from(at))?));
     let Some(server) = servers.next() else { return };
     for listen in tcp.all("listen").filter(|listen| !listen.flag("transparent")) {
-        let message = "`original-destination` needs `transparent=#true` here: these clients have connected to this machine";
+        let message = "`original-destination` needs `transparent=#true` here: these clients have \
+            connected to this machine";
         let problem = Problem::new("conflict", &listen.place("address"), message);
         let problem = problem.related(&server.place("address"), "here");
-        compiler.push(
-            problem
-                .help("add `transparent=#true`, and route the clients' packets to this machine (docs/transparent.md)"),
-        );
+        compiler.push(problem.help(
+            "add `transparent=#true`, and route the clients' packets to this machine \
+                    (docs/transparent.md)",
+        ));
     }
 }
 

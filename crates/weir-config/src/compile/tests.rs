@@ -35,7 +35,8 @@ fn upstream(at: usize) -> String {
 /// Puts lines in a route to `app`.
 fn in_route(lines: &str, _: usize) -> String {
     format!(
-        "{LISTEN}{APP}upstream \"b\" {{ server \"127.0.0.1:2\"; }}\nroute {{\nproxy \"app\"\n{lines}\n}}\n"
+        "{LISTEN}{APP}upstream \"b\" {{ server \"127.0.0.1:2\"; }}\nroute {{\nproxy \"app\"\n\
+            {lines}\n}}\n"
     )
 }
 

@@ -105,7 +105,8 @@ impl Compiler<'_> {
             return None;
         }
         if told && serves == Serves::Forward {
-            let message = "`client-cert-field` cannot be used in `forward`: destinations learn nothing about its clients";
+            let message = "`client-cert-field` cannot be used in `forward`: destinations learn \
+                nothing about its clients";
             self.push(
                 Problem::new("conflict", &block.place("client-cert-field"), message)
                     .help("leave it out"),
@@ -223,10 +224,12 @@ impl Compiler<'_> {
                 ));
             }
             let message = format!(
-                "`verify=#false`: an attacker between weir and the servers of `{}` can read and change everything",
+                "`verify=#false`: an attacker between weir and the servers of `{}` can read and \
+                    change everything",
                 upstream.text("name")
             );
-            let help = "name the CA of their certificates with `ca`; it also takes a self-signed certificate";
+            let help = "name the CA of their certificates with `ca`; it also takes a self-signed \
+                certificate";
             self.warnings
                 .push(Problem::new("unverified", &block.place("verify"), message).help(help));
             return TrustPlan::Anybody;

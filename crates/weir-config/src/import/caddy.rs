@@ -336,8 +336,11 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             };
         }
         let Some(authority) = authority.filter(|path| !path.is_empty()) else {
-            self.draft
-                .lost(node, "weir reads the CAs of client certificates only from a file; this address is left out");
+            self.draft.lost(
+                node,
+                "weir reads the CAs of client certificates only from a file; this \
+                    address is left out",
+            );
             return None;
         };
         let mode = tree.last(at, "mode").map_or("", |mode| mode.argument(1));
@@ -534,7 +537,8 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
                 path.to_lowercase()
             };
             let why = format!(
-                "weir's paths are case-sensitive: it accepts `{other}` and the like, which this rejects"
+                "weir's paths are case-sensitive: it accepts `{other}` and the like, which this \
+                    rejects"
             );
             self.draft.different(node, why);
         }
@@ -554,9 +558,11 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             || path.ends_with('*')
                 && scope.cases.iter().all(|case| covers_path(prefix, &case.path()));
         if !is_whole || node.argument(1).starts_with('@') {
-            return self
-                .draft
-                .lost(node, "weir changes headers for all requests of a route; write a route for these requests");
+            return self.draft.lost(
+                node,
+                "weir changes headers for all requests of a route; write a route for \
+                    these requests",
+            );
         }
         let mut lines: Vec<&[String]> =
             tree.children(at).map(|(_, line)| &line.words[..]).collect();

@@ -272,7 +272,9 @@ impl<'a> Draft<'a> {
                 // to show one.
                 if ours.options.get("client-auth") != theirs.options.get("client-auth") {
                     conflict = Some(
-                        "weir asks all clients of an address for certificates, or none; now it asks all".to_owned(),
+                        "weir asks all clients of an address for certificates, or none; now it \
+                            asks all"
+                            .to_owned(),
                     );
                     if theirs
                         .options
@@ -285,7 +287,8 @@ impl<'a> Draft<'a> {
                 for (name, value) in theirs.options {
                     if ours.options.entry(name).or_insert_with(|| value.clone()) != &value {
                         conflict = Some(format!(
-                            "weir's `{name}` applies to all names of an address; weir uses the first one"
+                            "weir's `{name}` applies to all names of an address; weir uses the \
+                                first one"
                         ));
                     }
                 }
@@ -452,7 +455,8 @@ impl<'a> Draft<'a> {
                 return self.route(Route { path, ..route });
             }
             why = Some(format!(
-                "weir's routes apply to every `listen`, and {place} already takes the same requests; run a second weir for it"
+                "weir's routes apply to every `listen`, and {place} already takes the same \
+                    requests; run a second weir for it"
             ));
         }
         match why {

@@ -242,9 +242,11 @@ impl<'t> Haproxy<'t, '_, '_> {
         rules: &mut Vec<Route>,
     ) {
         let Some(backend) = self.named.get(name).copied() else {
-            return self
-                .draft
-                .lost(line, "no backend has this name; weir cannot choose a backend by the content of a request");
+            return self.draft.lost(
+                line,
+                "no backend has this name; weir cannot choose a backend by the content \
+                    of a request",
+            );
         };
         if cases.is_empty() {
             return;
@@ -348,8 +350,11 @@ impl<'t> Haproxy<'t, '_, '_> {
             return None;
         }
         if line.argument(1) != "replace-path" || line.words.len() != 4 {
-            self.draft
-                .lost(line, "weir rewrites paths with `rewrite`, which is like `replace-path` without a condition");
+            self.draft.lost(
+                line,
+                "weir rewrites paths with `rewrite`, which is like `replace-path` \
+                    without a condition",
+            );
             return None;
         }
         // Groups are `\1` in HAProxy.
@@ -392,8 +397,11 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let count = if verb == "remove" { 3 } else { 4 };
         if line.words.len() > count {
-            self.draft
-                .lost(line, "weir changes headers for all requests of a route; write a route with this condition");
+            self.draft.lost(
+                line,
+                "weir changes headers for all requests of a route; write a route with \
+                    this condition",
+            );
             return None;
         }
         match text(line.argument(3)) {

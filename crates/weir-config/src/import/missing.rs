@@ -10,7 +10,8 @@ pub(super) const EXACT: &str =
     "it matches only this path here; a route also takes all paths below it";
 
 /// The note that is made once about all paths that are compared in any case.
-pub(super) const CASE: &str = "weir's paths are case-sensitive: `/a` does not take `/A`, as it does here; if this rejects `/A`, another route may now accept it";
+pub(super) const CASE: &str = "weir's paths are case-sensitive: `/a` does not take `/A`, as it \
+    does here; if this rejects `/A`, another route may now accept it";
 
 /// A feature that is not carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,17 +64,20 @@ impl Missing {
             }
             Missing::Compress => "weir compresses with `zstd`, `br` and `gzip`; see `compress`",
             Missing::Pages => {
-                "write `error-page` in a `route`, with a file for the content of weir's own responses"
+                "write `error-page` in a `route`, with a file for the content of weir's own \
+                    responses"
             }
             Missing::Cache => {
                 "an import cannot express this with weir's rules; write `cache` in a `route`"
             }
             Missing::Files => "weir serves no files; use a server behind it",
             Missing::Acme => {
-                "weir requests no certificates; let certbot or the like write them, and weir notices when they change"
+                "weir requests no certificates; let certbot or the like write them, and weir \
+                    notices when they change"
             }
             Missing::ProxyProtocol => {
-                "write `proxy-protocol` in the `listen`, and name in `trusted-proxies` the proxies that may connect there"
+                "write `proxy-protocol` in the `listen`, and name in `trusted-proxies` the proxies \
+                    that may connect there"
             }
             Missing::Http2Servers => "weir speaks HTTP/1.1 to servers, so it cannot forward gRPC",
             Missing::Gateway => "weir speaks only HTTP to servers; let the application speak HTTP",
@@ -85,13 +89,15 @@ impl Missing {
                 "paths of routes are prefixes; write a route for each prefix that this covers"
             }
             Missing::Criteria => {
-                "routes match host, path, method, headers, cookies and query; try to express it with these"
+                "routes match host, path, method, headers, cookies and query; try to express it \
+                    with these"
             }
             Missing::Access => {
                 "write `allow` and `deny`, or `users` with a file of `weir passwd`, in a `route`"
             }
             Missing::Syslog => {
-                "weir logs to a file or to standard output: write `access-log \"stdout\"`, and let the service manager forward the lines"
+                "weir logs to a file or to standard output: write `access-log \"stdout\"`, and let \
+                    the service manager forward the lines"
             }
             Missing::Nothing => "weir has no equivalent",
         }

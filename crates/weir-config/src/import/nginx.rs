@@ -168,7 +168,8 @@ impl<'t> Nginx<'t, '_, '_> {
         let is_taken =
             self.draft.routes.iter().any(|route| route.host == "*" && alike(route.group));
         if is_default && is_taken && !hosts.is_empty() {
-            let why = "here it also serves all other hosts of its address; in weir, another server serves these for all addresses";
+            let why = "here it also serves all other hosts of its address; in weir, another server \
+                serves these for all addresses";
             self.draft.note(node.place, Kind::Different, &shown, why);
         } else if is_default {
             // If another server has the domain, the name would be that one's.
@@ -232,7 +233,10 @@ impl<'t> Nginx<'t, '_, '_> {
                         Ok(host) if !name.starts_with('~') => hosts.push(host),
                         _ => self.draft.lost(
                             node,
-                            format!("weir does not support the host `{name}`: it takes names and `*.` with a domain"),
+                            format!(
+                                "weir does not support the host `{name}`: it takes names and \
+                                `*.` with a domain"
+                            ),
                         ),
                     }
                 }

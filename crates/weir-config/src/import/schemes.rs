@@ -67,7 +67,8 @@ impl Draft<'_> {
         });
         self.routes.extend(http.into_iter().chain(https).map(|(_, twin)| twin));
         if let Some((_, place)) = self.client_lines.get("trusted-proxies") {
-            let why = "routes match the `scheme` that `trusted-proxies` send in X-Forwarded-Proto; here it is the listener's";
+            let why = "routes match the `scheme` that `trusted-proxies` send in X-Forwarded-Proto; \
+                here it is the listener's";
             self.note(*place, Kind::Different, "trusted proxies", why);
         }
     }

@@ -25,10 +25,12 @@ const NOBODY_ELSE: &str = "127.0.0.1";
 const NAMES_MAX: usize = 20_000;
 
 /// The note on clients that are kept out by a condition that `tcp` does not check.
-pub(super) const LET_IN: &str = "`tcp` accepts every client: it now accepts those that this rejected; block them with a firewall";
+pub(super) const LET_IN: &str = "`tcp` accepts every client: it now accepts those that this \
+    rejected; block them with a firewall";
 
 /// The note if only some are admitted by such a condition.
-pub(super) const CLOSES: &str = "`tcp` accepts every client: weir forwards no connections until you name an upstream; block the other clients with a firewall";
+pub(super) const CLOSES: &str = "`tcp` accepts every client: weir forwards no connections until \
+    you name an upstream; block the other clients with a firewall";
 
 /// The target of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -258,7 +260,9 @@ fn settle_trust(draft: &mut Draft<'_>, tcps: &mut [Tcp]) {
     let same =
         draft.client_lines.get("trusted-proxies").is_some_and(|(other, _)| *other == line(&all));
     if !draft.served().is_empty() && !same {
-        let why = "weir takes such connections only from `trusted-proxies`, and also trusts their X-Forwarded-For in requests: run a second weir for it, or name them there if you want that";
+        let why = "weir takes such connections only from `trusted-proxies`, and also trusts their \
+            X-Forwarded-For in requests: run a second weir for it, or name them there if you \
+            want that";
         for tcp in tcps {
             let (gone, kept) =
                 std::mem::take(&mut tcp.listens).into_iter().partition(|listen| listen.announced);
@@ -275,14 +279,18 @@ fn settle_trust(draft: &mut Draft<'_>, tcps: &mut [Tcp]) {
         let Some(Listen { place, what, .. }) = listen else { continue };
         if tcp.trusted.is_empty() {
             let why = format!(
-                "weir takes the PROXY protocol only from `trusted-proxies`, which are unknown: write the addresses of the load balancers in place of `{NOBODY_ELSE}`; until then, no other client can connect"
+                "weir takes the PROXY protocol only from `trusted-proxies`, which are unknown: \
+                    write the addresses of the load balancers in place of `{NOBODY_ELSE}`; until \
+                    then, no other client can connect"
             );
             draft.note(*place, Kind::Closed, what, why);
         } else {
-            let why = "weir takes the PROXY protocol only from `trusted-proxies`: no other client can connect there";
+            let why = "weir takes the PROXY protocol only from `trusted-proxies`: no other client \
+                can connect there";
             draft.note(*place, Kind::Different, what, why);
             if all.iter().any(|range| range != UNIX && !tcp.trusted.contains(range)) {
-                let why = "weir has one list of `trusted-proxies` for every `listen`: it now contains all of them";
+                let why = "weir has one list of `trusted-proxies` for every `listen`: it now \
+                    contains all of them";
                 draft.note(*place, Kind::Different, what, why);
             }
         }

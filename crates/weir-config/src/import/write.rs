@@ -22,7 +22,8 @@ pub(super) const RESERVED: [&str; 2] = [CLOSED, CLOSED_TCP];
 /// Returns the whole text.
 pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     let mut out = format!(
-        "// Written by `weir import {}`, which listed on standard error what it could not carry over.\n",
+        "// Written by `weir import {}`, which listed on standard error what it could not carry \
+            over.\n",
         dialect.word()
     );
     write_client(&mut out, draft);
@@ -43,13 +44,16 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     if draft.routes.iter().any(|route| route.to == To::Closed) {
         let _ = write!(
             out,
-            "\n// Routes that were only for some clients lead here, where nothing listens: all get 502.\nupstream \"{CLOSED}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
+            "\n// Routes that were only for some clients lead here, where nothing listens: all get \
+                502.\nupstream \"{CLOSED}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
         );
     }
     if leads.contains(&Lead::Closed) {
         let _ = write!(
             out,
-            "\n// Connections only for some clients, or to servers that could not be carried over, lead here, where nothing listens: weir resets them.\nupstream \"{CLOSED_TCP}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
+            "\n// Connections only for some clients, or to servers that could not be carried over, \
+                lead here, where nothing listens: weir resets them.\n\
+                upstream \"{CLOSED_TCP}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
         );
     }
     let compress = common_compress(draft);

@@ -12,43 +12,51 @@ const WINDOW: Kind = Kind::Time(0, 3_650 * DAY);
 
 pub(super) const STORE: Block = Block {
     name: "cache",
-    help: "How much the routes with `cache` store, all together and for all workers (docs/cache-rules.md). Without this block its defaults apply. At most one.",
+    help: "How much the routes with `cache` store, all together and for all workers \
+        (docs/cache-rules.md). Without this block its defaults apply. At most one.",
     options: &[
         row(
             "size",
             Kind::Size(MIB, 16 * TIB),
             Default::Is("256MiB"),
-            "Memory of all responses that are stored, that are being sent although no longer stored, and that are being fetched.",
+            "Memory of all responses that are stored, that are being sent although no longer \
+                stored, and that are being fetched.",
         ),
         row(
             "object-limit",
             Kind::Size(KIB, 1024 * MIB),
             Default::Absent,
-            "Longest body that is stored, at most a quarter of `size`. Without this option `8MiB`, or that quarter if it is less.",
+            "Longest body that is stored, at most a quarter of `size`. Without this option `8MiB`, \
+                or that quarter if it is less.",
         ),
         row(
             "variants-max",
             Kind::Count(1, 1000),
             Default::Is("16"),
-            "Responses of one URL that differ by what their `Vary` names; a further one replaces the least recently used.",
+            "Responses of one URL that differ by what their `Vary` names; a further one replaces \
+                the least recently used.",
         ),
         row(
             "snapshot",
             Kind::Text("a path", texts::cache::snapshot),
             Default::Absent,
-            "File that keeps stored responses across restarts, such as /var/lib/weir/cache.snapshot; weir writes it as its user, with the most used first.",
+            "File that keeps stored responses across restarts, such as \
+                /var/lib/weir/cache.snapshot; weir writes it as its user, with the most used \
+                first.",
         ),
         row(
             "snapshot-size",
             Kind::Size(64 * KIB, 16 * TIB),
             Default::Absent,
-            "Longest snapshot, at most `size`. Without this option a quarter of `size`, at most `1GiB`.",
+            "Longest snapshot, at most `size`. Without this option a quarter of `size`, at most \
+                `1GiB`.",
         ),
         row(
             "snapshot-interval",
             Kind::Time(SECOND, DAY),
             Default::Is("10m"),
-            "How often weir writes the snapshot, besides at the end; a crash costs what came since.",
+            "How often weir writes the snapshot, besides at the end; a crash costs what came \
+                since.",
         ),
     ],
     repeats: true,
@@ -57,31 +65,37 @@ pub(super) const STORE: Block = Block {
 
 pub(super) const CACHE: Block = Block {
     name: "cache",
-    help: "Stores responses and serves them again, by RFC 9111 and nothing looser; a bare `cache` is enough. The options are here, the promises in docs/cache-rules.md. At most one.",
+    help: "Stores responses and serves them again, by RFC 9111 and nothing looser; a bare `cache` \
+        is enough. The options are here, the promises in docs/cache-rules.md. At most one.",
     options: &[
         row(
             "heuristic",
             Kind::Flag,
             Default::Is("#true"),
-            "Responses that state no lifetime but have a `Last-Modified` are fresh for a tenth of the time since then, at most a day. With `public` for statuses below 400, else for those that RFC 9110 §15.1 names, without 206.",
+            "Responses that state no lifetime but have a `Last-Modified` are fresh for a tenth of \
+                the time since then, at most a day. With `public` for statuses below 400, else for \
+                those that RFC 9110 §15.1 names, without 206.",
         ),
         row(
             "error-ttl",
             WINDOW,
             Default::Is("10s"),
-            "Longest lifetime of responses with a status of 400 or more, whatever they state. `0s`: no lifetime.",
+            "Longest lifetime of responses with a status of 400 or more, whatever they state. \
+                `0s`: no lifetime.",
         ),
         row(
             "stale-while-revalidate",
             WINDOW,
             Default::Is("0s"),
-            "How long after its lifetime a response is still served at once while weir fetches it again, if the response does not state this itself.",
+            "How long after its lifetime a response is still served at once while weir fetches it \
+                again, if the response does not state this itself.",
         ),
         row(
             "stale-if-error",
             WINDOW,
             Default::Is("0s"),
-            "How long after its lifetime a response is served while its server fails, if the response does not state this itself.",
+            "How long after its lifetime a response is served while its server fails, if the \
+                response does not state this itself.",
         ),
         row(
             "max-stale",
@@ -93,7 +107,8 @@ pub(super) const CACHE: Block = Block {
             "strip",
             Kind::List("a field name", texts::cache::strip),
             Default::Absent,
-            "Fields of responses that are not stored, such as `Set-Cookie`: clients that get a stored response get it without them.",
+            "Fields of responses that are not stored, such as `Set-Cookie`: clients that get a \
+                stored response get it without them.",
         ),
         row(
             "ignore",
@@ -105,19 +120,23 @@ pub(super) const CACHE: Block = Block {
             "request-directives",
             Kind::Word(&["validate", "obey", "ignore"]),
             Default::Is("validate"),
-            "What `no-cache`, `max-age` and `min-fresh` of clients do. `validate`: weir validates a stored response, but not within a second of the last time. `obey`: each time. `ignore`: nothing.",
+            "What `no-cache`, `max-age` and `min-fresh` of clients do. `validate`: weir validates \
+                a stored response, but not within a second of the last time. `obey`: each time. \
+                `ignore`: nothing.",
         ),
         row(
             "set-cookie",
             Kind::Word(&["refuse", "store"]),
             Default::Is("refuse"),
-            "Responses with `Set-Cookie` are not stored unless they say `public`. `store`: weir stores them like others, and every client gets the cookie.",
+            "Responses with `Set-Cookie` are not stored unless they say `public`. `store`: weir \
+                stores them like others, and every client gets the cookie.",
         ),
         row(
             "cache-status",
             Kind::Word(&["off", "on", "trusted"]),
             Default::Is("off"),
-            "Which clients see in `Cache-Status` (RFC 9211) what the cache did: none, all, or the `trusted-proxies` of `client`.",
+            "Which clients see in `Cache-Status` (RFC 9211) what the cache did: none, all, or the \
+                `trusted-proxies` of `client`.",
         ),
         row(
             "tags",
@@ -126,29 +145,34 @@ pub(super) const CACHE: Block = Block {
                 texts::cache::tag_field,
             ),
             Default::Absent,
-            "Fields of responses with the tags that `weir cache purge --tag` finds them by. Without this option `Cache-Groups`.",
+            "Fields of responses with the tags that `weir cache purge --tag` finds them by. \
+                Without this option `Cache-Groups`.",
         ),
         row(
             "purge-from",
             Kind::List("an address, a range such as 10.0.0.0/8, or `unix:`", texts::peers),
             Default::Absent,
-            "Clients whose `PURGE` purges all responses of its URL, such as 127.0.0.1; others get 403. Without this option weir forwards `PURGE` like any method.",
+            "Clients whose `PURGE` purges all responses of its URL, such as 127.0.0.1; others get \
+                403. Without this option weir forwards `PURGE` like any method.",
         ),
         row(
             "hit-for-miss",
             Kind::Time(0, HOUR),
             Default::Is("2m"),
-            "After a response that may not be stored: how long no request waits for the response to another request for the same.",
+            "After a response that may not be stored: how long no request waits for the response \
+                to another request for the same.",
         ),
     ],
     blocks: &[
         lifetimes(
             "ttl",
-            "A lifetime for responses with certain statuses that state none. Several are allowed, each status in one.",
+            "A lifetime for responses with certain statuses that state none. Several are allowed, \
+                each status in one.",
         ),
         lifetimes(
             "ttl-force",
-            "A lifetime for responses with certain statuses, whatever they state. It makes no response storable.",
+            "A lifetime for responses with certain statuses, whatever they state. It makes no \
+                response storable.",
         ),
         KEY,
         BYPASS,
@@ -170,7 +194,8 @@ const fn lifetimes(name: &'static str, help: &'static str) -> Block {
 
 const KEY: Block = Block {
     name: "key",
-    help: "What requests with the same response have in common, besides scheme, host, path, query and upstream. At most one.",
+    help: "What requests with the same response have in common, besides scheme, host, path, query \
+        and upstream. At most one.",
     options: &[
         row(
             "query-ignore",
@@ -179,7 +204,8 @@ const KEY: Block = Block {
                 texts::cache::parameter,
             ),
             Default::Absent,
-            "Parameters of the query that make no difference, such as `utm_*`. When weir requests what it may store, it does not send these parameters to servers.",
+            "Parameters of the query that make no difference, such as `utm_*`. When weir requests \
+                what it may store, it does not send these parameters to servers.",
         ),
         row(
             "query-sort",
@@ -206,7 +232,8 @@ const KEY: Block = Block {
 
 const BYPASS: Block = Block {
     name: "bypass",
-    help: "Requests that bypass the cache: weir forwards them and does not store their responses. At most one.",
+    help: "Requests that bypass the cache: weir forwards them and does not store their responses. \
+        At most one.",
     options: &[row(
         "cookie",
         Kind::List("the name of a cookie", texts::cookie_name),

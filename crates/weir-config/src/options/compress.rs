@@ -6,7 +6,10 @@ use crate::texts;
 
 pub(super) const COMPRESS: Block = Block {
     name: "compress",
-    help: "Compresses responses for clients that accept it (`Accept-Encoding`); a bare `compress` is enough. At the top of the file it is for all routes, in a `route` for that route, instead of the block at the top. Read about secrets in docs/compression.md first. At most one.",
+    help: "Compresses responses for clients that accept it (`Accept-Encoding`); a bare `compress` \
+        is enough. At the top of the file it is for all routes, in a `route` for that route, \
+        instead of the block at the top. Read about secrets in docs/compression.md first. At \
+        most one.",
     positional: &[row(
         "on",
         Kind::Flag,
@@ -18,13 +21,15 @@ pub(super) const COMPRESS: Block = Block {
             "codings",
             Kind::List("`zstd`, `br` or `gzip`", texts::compress::coding),
             Default::Absent,
-            "The codings, in order of preference, which decides between those that a client likes equally. Without this option `zstd`, `br` and `gzip`.",
+            "The codings, in order of preference, which decides between those that a client likes \
+                equally. Without this option `zstd`, `br` and `gzip`.",
         ),
         row(
             "types",
             Kind::List("a media type, perhaps with one `*`", texts::compress::media_type),
             Default::Absent,
-            "The media types (`Content-Type`), as `text/*`, instead of the usual ones: texts, scripts, JSON, XML, SVG, WebAssembly, fonts that are not compressed yet.",
+            "The media types (`Content-Type`), as `text/*`, instead of the usual ones: texts, \
+                scripts, JSON, XML, SVG, WebAssembly, fonts that are not compressed yet.",
         ),
         row(
             "min-length",

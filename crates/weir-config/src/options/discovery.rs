@@ -13,7 +13,8 @@ pub(super) const DISCOVERY: Block = Block {
             "resolver",
             Kind::List("ADDRESS or ADDRESS:PORT", texts::forward::resolver),
             Default::Absent,
-            "Name servers. Without this option those of the system: `/etc/hosts`, then `/etc/resolv.conf` with its search domains.",
+            "Name servers. Without this option those of the system: `/etc/hosts`, then \
+                `/etc/resolv.conf` with its search domains.",
         ),
         row(
             "family",
@@ -25,7 +26,8 @@ pub(super) const DISCOVERY: Block = Block {
             "ttl-min",
             Kind::Time(100_000, HOUR),
             Default::Is("1s"),
-            "An answer holds for its TTL, but at least for this time: weir looks up no name more often, except while name servers fail.",
+            "An answer holds for its TTL, but at least for this time: weir looks up no name more \
+                often, except while name servers fail.",
         ),
         row(
             "ttl-max",
@@ -37,7 +39,8 @@ pub(super) const DISCOVERY: Block = Block {
             "hold",
             Kind::Time(0, DAY),
             Default::Is("30s"),
-            "How long an address stays in use after answers no longer have it. While name servers fail, all addresses remain in use, however long that is.",
+            "How long an address stays in use after answers no longer have it. While name servers \
+                fail, all addresses remain in use, however long that is.",
         ),
     ],
     ..BLOCK
@@ -45,37 +48,49 @@ pub(super) const DISCOVERY: Block = Block {
 
 pub(super) const SERVER: Block = Block {
     name: "server",
-    help: "One server of an upstream. A host name means one server for each of its addresses, which weir looks up again when they expire (docs/discovery.md).",
+    help: "One server of an upstream. A host name means one server for each of its addresses, \
+        which weir looks up again when they expire (docs/discovery.md).",
     positional: &[row(
         "address",
         Kind::Text("HOST:PORT, the name of a service, or unix:PATH", texts::server_place),
         Default::Required,
-        "Where the server is. `_http._tcp.app.internal` is a service (SRV): name servers say hosts, ports, which of them are backups, and weights. `unix:/run/app.sock` is a socket on this machine. `original-destination` is the address that the client has connected to (docs/transparent.md).",
+        "Where the server is. `_http._tcp.app.internal` is a service (SRV): name servers say \
+            hosts, ports, which of them are backups, and weights. `unix:/run/app.sock` is a socket \
+            on this machine. `original-destination` is the address that the client has connected \
+            to (docs/transparent.md).",
     )],
     options: &[
         row(
             "connections-min",
             Kind::Count(0, 65_535),
             Default::Is("1"),
-            "Connections that weir keeps even without traffic. With the number of `connections`, weir makes all of them at the start and keeps them.",
+            "Connections that weir keeps even without traffic. With the number of `connections`, \
+                weir makes all of them at the start and keeps them.",
         ),
         row(
             "connections",
             Kind::Count(1, 65_535),
             Default::Is("32"),
-            "Connections for requests that share them: weir makes up to this many when requests would wait otherwise. Like the other two, in total over all workers.",
+            "Connections for requests that share them: weir makes up to this many when requests \
+                would wait otherwise. Like the other two, in total over all workers.",
         ),
         row(
             "connections-max",
             Kind::Count(1, 65_535),
             Default::AtLeast("1024", "connections"),
-            "Most connections in all, and most requests with a connection to themselves that the server works on at once: those that were not found to be as quick as others, POSTs, uploads, large, late or endless responses, slow readers. Tunnels are not counted. A server that answers fewer requests a second with more at once gets fewer (docs/balancing.md).",
+            "Most connections in all, and most requests with a connection to themselves that the \
+                server works on at once: those that were not found to be as quick as others, \
+                POSTs, uploads, large, late or endless responses, slow readers. Tunnels are not \
+                counted. A server that answers fewer requests a second with more at once gets \
+                fewer (docs/balancing.md).",
         ),
         row(
             "tcp-connections",
             Kind::Or("unlimited", &Kind::Count(1, 1_000_000)),
             Default::Is("unlimited"),
-            "Connections of `tcp` that the server may have, in total over all workers. Further ones go to other servers, and weir resets them where no other server can take them.",
+            "Connections of `tcp` that the server may have, in total over all workers. Further \
+                ones go to other servers, and weir resets them where no other server can take \
+                them.",
         ),
         row(
             "weight",

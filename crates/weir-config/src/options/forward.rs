@@ -10,13 +10,15 @@ const NOBODY: &[&str] = &["off"];
 
 pub(super) const FORWARD: Block = Block {
     name: "forward",
-    help: "A forward proxy: clients of its `listen` request any destination that its rules allow (docs/forward.md). At most one; needs neither `listen` nor `route` at the top.",
+    help: "A forward proxy: clients of its `listen` request any destination that its rules allow \
+        (docs/forward.md). At most one; needs neither `listen` nor `route` at the top.",
     options: &[
         row(
             "users",
             Kind::Or("off", &Kind::Text("a path", texts::forward::file)),
             Default::Is("off"),
-            "File with the users of the proxy and their hashed passwords, as `weir passwd` writes it. `off`: no authentication.",
+            "File with the users of the proxy and their hashed passwords, as `weir passwd` writes \
+                it. `off`: no authentication.",
         ),
         row(
             "realm",
@@ -40,31 +42,38 @@ pub(super) const FORWARD: Block = Block {
             "pool",
             Kind::Text("`pinned` or `per-request`", texts::forward::pool),
             Default::Is("pinned"),
-            "Which requests share upstream connections. `pinned`: a client connection has one upstream connection for each destination. `per-request`: each request has a connection to itself.",
+            "Which requests share upstream connections. `pinned`: a client connection has one \
+                upstream connection for each destination. `per-request`: each request has a \
+                connection to itself.",
         ),
         row(
             "destinations",
             Kind::Count(1, 1_000),
             Default::With("pool", &["pinned"], &Default::Is("16")),
-            "Upstream connections of one client connection; for a further one weir closes the least recently used.",
+            "Upstream connections of one client connection; for a further one weir closes the \
+                least recently used.",
         ),
         row(
             "resolver",
             Kind::List("ADDRESS or ADDRESS:PORT", texts::forward::resolver),
             Default::Absent,
-            "Name servers. Without this option those of the system: `/etc/hosts` and `/etc/resolv.conf`.",
+            "Name servers. Without this option those of the system: `/etc/hosts` and \
+                `/etc/resolv.conf`.",
         ),
         row(
             "pac",
             Kind::Or("off", &Kind::Or("auto", &Kind::Text("a path", texts::forward::file))),
             Default::Is("off"),
-            "The response to `/proxy.pac` for clients that request it from the proxy itself. `auto`: a file made of the listeners. A path: your file, read at start and at each reload. `off`: 404.",
+            "The response to `/proxy.pac` for clients that request it from the proxy itself. \
+                `auto`: a file made of the listeners. A path: your file, read at start and at each \
+                reload. `off`: 404.",
         ),
         row(
             "pac-host",
             Kind::Text("a host", texts::forward::proxy_host),
             Default::With("pac", &["auto"], &Default::Absent),
-            "The name or address by which clients reach the proxy, for `pac auto`. Without this option the addresses of the listeners.",
+            "The name or address by which clients reach the proxy, for `pac auto`. Without this \
+                option the addresses of the listeners.",
         ),
         row(
             "connect-timeout",
@@ -76,13 +85,15 @@ pub(super) const FORWARD: Block = Block {
             "forward-timeout",
             TIMEOUT,
             Default::Is("60s"),
-            "Longest time from the receipt of a request to the beginning of its response; then 504.",
+            "Longest time from the receipt of a request to the beginning of its response; \
+                then 504.",
         ),
         row(
             "answer-timeout",
             TIMEOUT,
             Default::Is("1h"),
-            "Longest silence within a response that has begun, such as an event stream; then weir cuts the response (`answer-timeout`).",
+            "Longest silence within a response that has begun, such as an event stream; then weir \
+                cuts the response (`answer-timeout`).",
         ),
         row(
             "line-limit",
@@ -110,7 +121,9 @@ pub(super) const FORWARD: Block = Block {
 
 const RULE: Block = Block {
     name: "rule",
-    help: "Which clients may reach which destinations. The first rule whose criteria all match decides; without one, the defaults (docs/forward.md). In JSON: `\"rule\": [{\"verdict\": \"deny\", \"name\": [\"ads.example\"]}]`.",
+    help: "Which clients may reach which destinations. The first rule whose criteria all match \
+        decides; without one, the defaults (docs/forward.md). In JSON: `\"rule\": [{\"verdict\": \
+        \"deny\", \"name\": [\"ads.example\"]}]`.",
     positional: &[
         row(
             "verdict",
@@ -122,7 +135,8 @@ const RULE: Block = Block {
             "name",
             Kind::List("a name", texts::forward::name),
             Default::Absent,
-            "Names of destinations: `example.com` is that name and all below it, `*.example.com` only those below, `=example.com` only that name.",
+            "Names of destinations: `example.com` is that name and all below it, `*.example.com` \
+                only those below, `=example.com` only that name.",
         ),
     ],
     options: &[
@@ -130,13 +144,15 @@ const RULE: Block = Block {
             "names-file",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "A file of such names, one a line; `#` begins a comment. weir reads it at start and at each reload.",
+            "A file of such names, one a line; `#` begins a comment. weir reads it at start and at \
+                each reload.",
         ),
         row(
             "address",
             Kind::List("an address or a range such as 10.0.0.0/8", texts::network),
             Default::Absent,
-            "Addresses of destinations, including those of names. Only with this option an `allow` opens addresses that are not public.",
+            "Addresses of destinations, including those of names. Only with this option an `allow` \
+                opens addresses that are not public.",
         ),
         row(
             "port",

@@ -6,14 +6,17 @@ use crate::texts;
 
 pub(super) const HEALTH: Block = Block {
     name: "health",
-    help: "Probes of each server, by one worker, on separate connections. Without this block weir makes none. At most one. For an upstream of `tcp` a probe is a connect, and only its times can be chosen.",
+    help: "Probes of each server, by one worker, on separate connections. Without this block weir \
+        makes none. At most one. For an upstream of `tcp` a probe is a connect, and only its times \
+        can be chosen.",
     positional: &[],
     options: &[
         row(
             "path",
             Kind::Text("a path", texts::probe_path),
             Default::Is("/"),
-            "The path that probes request. weir makes no probe while clients get good responses to exactly that request.",
+            "The path that probes request. weir makes no probe while clients get good responses to \
+                exactly that request.",
         ),
         row(
             "method",
@@ -25,7 +28,8 @@ pub(super) const HEALTH: Block = Block {
             "host",
             Kind::Or("server", &Kind::Text("a host, perhaps with a port", texts::probe_host)),
             Default::Is("server"),
-            "The Host field of the probe. `server`: the address of the server, as written; for a unix socket `localhost`.",
+            "The Host field of the probe. `server`: the address of the server, as written; for a \
+                unix socket `localhost`.",
         ),
         row(
             "expect-status",
@@ -40,7 +44,9 @@ pub(super) const HEALTH: Block = Block {
             "expect-body",
             Kind::Or("any", &Kind::Text("a text, or sha256:DIGEST", texts::probe_text)),
             Default::Is("any"),
-            "What a good response contains within its first 64 KiB, or `sha256:` and 64 hexadecimal digits: what `sha256sum` says of its body. With a text or a digest, weir makes every probe.",
+            "What a good response contains within its first 64 KiB, or `sha256:` and 64 \
+                hexadecimal digits: what `sha256sum` says of its body. With a text or a digest, \
+                weir makes every probe.",
         ),
         row(
             "interval",
@@ -64,7 +70,8 @@ pub(super) const HEALTH: Block = Block {
             "fall",
             Kind::Count(1, 100),
             Default::Is("3"),
-            "Failed probes in a row that suspend a server. From the first failed one on, weir probes every second.",
+            "Failed probes in a row that suspend a server. From the first failed one on, weir \
+                probes every second.",
         ),
     ],
     blocks: &[],

@@ -12,14 +12,19 @@ const NOBODY: &[&str] = &["off"];
 
 pub(super) const ROUTE: Block = Block {
     name: "route",
-    help: "Which requests of clients of `listen` go to an upstream (`proxy`) or to another URL (`redirect`), or get a response from weir (`respond`). One of these is required. The most specific route wins: scheme, then host, then longest path, then method, then the number of `header`, `query` and `cookie`.",
+    help: "Which requests of clients of `listen` go to an upstream (`proxy`) or to another URL \
+        (`redirect`), or get a response from weir (`respond`). One of these is required. The most \
+        specific route wins: scheme, then host, then longest path, then method, then the number of \
+        `header`, `query` and `cookie`.",
     positional: &[],
     options: &[
         row(
             "scheme",
             Kind::Word(&["http", "https"]),
             Default::Absent,
-            "Only clients without TLS (`http`), or with it (`https`), as `trusted-proxies` report it of theirs. Such a route comes before all routes without `scheme`, whatever their hosts.",
+            "Only clients without TLS (`http`), or with it (`https`), as `trusted-proxies` report \
+                it of theirs. Such a route comes before all routes without `scheme`, whatever \
+                their hosts.",
         ),
         row(
             "host",
@@ -43,19 +48,23 @@ pub(super) const ROUTE: Block = Block {
             "content-types",
             Kind::List("a media type, perhaps with one `*`", texts::route::content_type),
             Default::Absent,
-            "Media types that the content of requests may have (`Content-Type`), as `application/json` or `text/*`. Other content, and content without a type, gets 415. Without this option any.",
+            "Media types that the content of requests may have (`Content-Type`), as \
+                `application/json` or `text/*`. Other content, and content without a type, gets \
+                415. Without this option any.",
         ),
         row(
             "method-override",
             Kind::Word(&["allow", "refuse"]),
             Default::Is("allow"),
-            "Requests that ask for another method: `X-HTTP-Method-Override`, `X-HTTP-Method`, `X-Method-Override`, `_method` in the query. `refuse`: such requests get 403.",
+            "Requests that ask for another method: `X-HTTP-Method-Override`, `X-HTTP-Method`, \
+                `X-Method-Override`, `_method` in the query. `refuse`: such requests get 403.",
         ),
         row(
             "host-address",
             Kind::Word(&["allow", "refuse"]),
             Default::Is("allow"),
-            "Requests whose host is an address instead of a name, as those of scanners. `refuse`: such requests get 421.",
+            "Requests whose host is an address instead of a name, as those of scanners. `refuse`: \
+                such requests get 421.",
         ),
         row(
             "proxy",
@@ -67,43 +76,52 @@ pub(super) const ROUTE: Block = Block {
             "request-buffering",
             Kind::Word(&["auto", "on", "off"]),
             Default::Given("proxy", &Default::Is("auto")),
-            "When servers get requests whose body is not complete. `auto`: after 100 ms, and at once with `Expect: 100-continue`. `on`: not before 64 KiB of the body have arrived, for servers that should not wait for slow clients, or cannot read chunked bodies. `off`: at once.",
+            "When servers get requests whose body is not complete. `auto`: after 100 ms, and at \
+                once with `Expect: 100-continue`. `on`: not before 64 KiB of the body have \
+                arrived, for servers that should not wait for slow clients, or cannot read chunked \
+                bodies. `off`: at once.",
         ),
         row(
             "split-by",
             Kind::Text("`uri`, `client-ip`, `header:NAME` or `cookie:NAME`", texts::balance_key),
             Default::Absent,
-            "What decides about `split`: requests with the same value go to the same upstream. Without this option, and for requests without a value, only the shares decide.",
+            "What decides about `split`: requests with the same value go to the same upstream. \
+                Without this option, and for requests without a value, only the shares decide.",
         ),
         row(
             "pool",
             Kind::Word(POOLS),
             Default::Absent,
-            "A different `pool` than the upstream's for these requests: the same servers over separate connections.",
+            "A different `pool` than the upstream's for these requests: the same servers over \
+                separate connections.",
         ),
         row(
             "users",
             Kind::Or("off", &Kind::Text("a path", texts::forward::file)),
             Default::Is("off"),
-            "File with the users of the route and their hashed passwords, as `weir passwd` writes it (Basic, RFC 7617). Other clients get 401. `off`: no authentication.",
+            "File with the users of the route and their hashed passwords, as `weir passwd` writes \
+                it (Basic, RFC 7617). Other clients get 401. `off`: no authentication.",
         ),
         row(
             "realm",
             Kind::Text("a text", texts::forward::realm),
             Default::Without("users", NOBODY, &Default::Is("weir")),
-            "What the route calls itself when it asks for a password; browsers remember passwords by this name.",
+            "What the route calls itself when it asks for a password; browsers remember passwords \
+                by this name.",
         ),
         row(
             "pass-authorization",
             Kind::Flag,
             Default::Without("users", NOBODY, &Default::Is("#false")),
-            "Servers get the password as well (`Authorization`). Otherwise weir removes this field; `$remote_user` can give servers the name.",
+            "Servers get the password as well (`Authorization`). Otherwise weir removes this \
+                field; `$remote_user` can give servers the name.",
         ),
         row(
             "strip-prefix",
             Kind::Text("a path", texts::route_path),
             Default::Absent,
-            "Removed from the beginning of paths before they go to servers. The route's `path` begins with this prefix.",
+            "Removed from the beginning of paths before they go to servers. The route's `path` \
+                begins with this prefix.",
         ),
     ],
     blocks: &[
@@ -121,13 +139,15 @@ const REDIRECT: Block = Block {
         "to",
         Kind::Text("a URL or a path with `$names`", texts::route::location),
         Default::Required,
-        "Where to, as `https://$host$request_uri` (docs/routes.md). `$request_uri` is path and query as `strip-prefix` and `rewrite` leave them.",
+        "Where to, as `https://$host$request_uri` (docs/routes.md). `$request_uri` is path and \
+            query as `strip-prefix` and `rewrite` leave them.",
     )],
     options: &[row(
         "status",
         Kind::Text("301, 302, 303, 307 or 308", texts::route::redirect_status),
         Default::Is("308"),
-        "308 and 301 are permanent, 307 and 302 temporary. With 308 and 307 clients keep the method, with 303 they use GET.",
+        "308 and 301 are permanent, 307 and 302 temporary. With 308 and 307 clients keep the \
+            method, with 303 they use GET.",
     )],
     ..BLOCK
 };
@@ -163,7 +183,9 @@ const RESPOND: Block = Block {
 
 const CONDITION: Block = Block {
     name: "condition",
-    help: "What else a request must have: a field, a parameter of its query, a cookie. Without `eq` or another match it need only be present. All conditions of a route must hold. In JSON: `\"condition\": [{\"subject\": \"header\", \"name\": \"x-beta\", \"eq\": \"1\"}]`.",
+    help: "What else a request must have: a field, a parameter of its query, a cookie. Without \
+        `eq` or another match it need only be present. All conditions of a route must hold. In \
+        JSON: `\"condition\": [{\"subject\": \"header\", \"name\": \"x-beta\", \"eq\": \"1\"}]`.",
     positional: &[
         row(
             "subject",
@@ -175,7 +197,8 @@ const CONDITION: Block = Block {
             "name",
             Kind::Text("a name", texts::route::name),
             Default::Required,
-            "Its name, compared without case for a field, else with case. Names and values of a query are compared decoded.",
+            "Its name, compared without case for a field, else with case. Names and values of a \
+                query are compared decoded.",
         ),
     ],
     options: &[
@@ -217,7 +240,9 @@ const CONDITION: Block = Block {
 
 const ACCESS: Block = Block {
     name: "access",
-    help: "Which requests the route takes, by the address of the client. The first line with that address decides; a client on no line is allowed. Others get 403. In JSON: `\"access\": [{\"verdict\": \"allow\", \"address\": [\"10.0.0.0/8\"]}]`.",
+    help: "Which requests the route takes, by the address of the client. The first line with that \
+        address decides; a client on no line is allowed. Others get 403. In JSON: `\"access\": \
+        [{\"verdict\": \"allow\", \"address\": [\"10.0.0.0/8\"]}]`.",
     positional: &[
         row(
             "verdict",
@@ -242,7 +267,8 @@ const ACCESS: Block = Block {
 
 const SPLIT: Block = Block {
     name: "split",
-    help: "Sends a part of the requests to a different upstream than `proxy`, as for a canary. In JSON: `\"split\": [{\"upstream\": \"canary\", \"percent\": \"5\"}]`.",
+    help: "Sends a part of the requests to a different upstream than `proxy`, as for a canary. In \
+        JSON: `\"split\": [{\"upstream\": \"canary\", \"percent\": \"5\"}]`.",
     positional: &[row(
         "upstream",
         Kind::Text("the name of an upstream", texts::upstream_name),
@@ -261,7 +287,8 @@ const SPLIT: Block = Block {
 
 const REWRITE: Block = Block {
     name: "rewrite",
-    help: "Changes paths before they go to servers, after `strip-prefix`. Only the first rule that matches applies. Queries do not change.",
+    help: "Changes paths before they go to servers, after `strip-prefix`. Only the first rule that \
+        matches applies. Queries do not change.",
     positional: &[
         row(
             "regex",
@@ -287,7 +314,8 @@ const REQUEST: Block = Block {
         "host",
         Kind::Text("a host, perhaps with a port", texts::probe_host),
         Default::Absent,
-        "The Host that servers see. `X-Forwarded-Host` still carries the host that the client requested.",
+        "The Host that servers see. `X-Forwarded-Host` still carries the host that the client \
+            requested.",
     )],
     blocks: &[EDIT],
     repeats: true,
@@ -296,7 +324,8 @@ const REQUEST: Block = Block {
 
 const ANSWER: Block = Block {
     name: "answer",
-    help: "Changes final responses before they go to clients, including those that weir makes itself. At most one.",
+    help: "Changes final responses before they go to clients, including those that weir makes \
+        itself. At most one.",
     blocks: &[EDIT],
     repeats: true,
     ..BLOCK
@@ -304,7 +333,9 @@ const ANSWER: Block = Block {
 
 const ERROR_PAGE: Block = Block {
     name: "error-page",
-    help: "What clients see of errors that weir answers with, instead of its line of text; responses of servers pass unchanged. The first page with the status applies. In JSON: `\"error-page\": [{\"status\": [\"502\"], \"file\": \"/etc/weir/502.html\"}]`.",
+    help: "What clients see of errors that weir answers with, instead of its line of text; \
+        responses of servers pass unchanged. The first page with the status applies. In JSON: \
+        `\"error-page\": [{\"status\": [\"502\"], \"file\": \"/etc/weir/502.html\"}]`.",
     positional: &[row(
         "status",
         Kind::List("a status such as 503, or 5xx", texts::codes),
@@ -334,7 +365,9 @@ const WITHOUT_VALUE: &[&str] = &["remove"];
 
 const EDIT: Block = Block {
     name: "edit",
-    help: "A field: `set` replaces all fields of its name by one, `add` adds one, `remove` removes all. They apply in the order in which they are written. In JSON: `\"edit\": [{\"verb\": \"set\", \"name\": \"X-Client\", \"value\": \"$remote_addr\"}]`.",
+    help: "A field: `set` replaces all fields of its name by one, `add` adds one, `remove` removes \
+        all. They apply in the order in which they are written. In JSON: `\"edit\": [{\"verb\": \
+        \"set\", \"name\": \"X-Client\", \"value\": \"$remote_addr\"}]`.",
     positional: &[
         row(
             "verb",
@@ -352,7 +385,8 @@ const EDIT: Block = Block {
             "value",
             Kind::Text("a text with `$names`", texts::route::text),
             Default::Without("verb", WITHOUT_VALUE, &Default::Required),
-            "Its value, with `$names` of the request as in the access log (docs/routes.md). An empty value means no line.",
+            "Its value, with `$names` of the request as in the access log (docs/routes.md). An \
+                empty value means no line.",
         ),
     ],
     repeats: true,

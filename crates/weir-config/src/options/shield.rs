@@ -25,19 +25,22 @@ pub(super) const SHIELD: Block = Block {
             "mode",
             Kind::Word(&["enforce", "observe"]),
             Default::Is("enforce"),
-            "`observe`: weir rejects nothing; metrics (`weir_shield_total`) say how often each limit would have.",
+            "`observe`: weir rejects nothing; metrics (`weir_shield_total`) say how often each \
+                limit would have.",
         ),
         row(
             "table",
             Kind::Count(1024, 16 << 20),
             Default::Is("65536"),
-            "Clients that weir remembers at a time, a power of two; each takes 72 bytes. Clients that find no room are let through and counted.",
+            "Clients that weir remembers at a time, a power of two; each takes 72 bytes. Clients \
+                that find no room are let through and counted.",
         ),
         row(
             "aggregate",
             Kind::Flag,
             Default::Is("#true"),
-            "An IPv6 /48 becomes one client for a minute when weir rejected more than 16 of its networks within a minute.",
+            "An IPv6 /48 becomes one client for a minute when weir rejected more than 16 of its \
+                networks within a minute.",
         ),
         row(
             "allow",
@@ -55,7 +58,8 @@ pub(super) const SHIELD: Block = Block {
             "tarpit-max",
             Kind::Count(1, 1_000_000),
             Default::Is("1000"),
-            "How many of them wait at a time in each worker. weir resets the connection of a further one.",
+            "How many of them wait at a time in each worker. weir resets the connection of a \
+                further one.",
         ),
     ],
     blocks: &[PREFIX, LIMIT, BAN],
@@ -65,7 +69,8 @@ pub(super) const SHIELD: Block = Block {
 
 const PREFIX: Block = Block {
     name: "prefix",
-    help: "How many bits of an address identify a client: a client with an IPv6 address has all of its /64.",
+    help: "How many bits of an address identify a client: a client with an IPv6 address has all of \
+        its /64.",
     options: &[
         row("v4", Kind::Count(8, 32), Default::Is("32"), "Of IPv4."),
         row("v6", Kind::Count(16, 128), Default::Is("64"), "Of IPv6."),
@@ -75,7 +80,8 @@ const PREFIX: Block = Block {
 
 const LIMIT: Block = Block {
     name: "limit",
-    help: "What a client may do. weir checks limits in their order, and the first that rejects decides.",
+    help: "What a client may do. weir checks limits in their order, and the first that rejects \
+        decides.",
     positional: &[row(
         "name",
         Kind::Text("a name", texts::upstream_name),
@@ -97,7 +103,15 @@ const LIMIT: Block = Block {
                 "handshakes-failed",
             ]),
             Default::Required,
-            "What is counted. `connections`: new connections; `open`: open ones; `requests`: each when it is parsed; `in-progress`: requests without a complete response; `answers`: responses with a `status`; `glitches`: see docs/status-glitches.md#glitches; `timeouts`: connections on which `head-timeout`, `body-timeout`, `body-rate` or `send-timeout` expired; `handshakes`: TLS handshakes that resume no session; `handshakes-failed`: TLS handshakes that failed. After too many `answers` weir rejects what the client requests next. `glitches` and `timeouts` are counted when a connection ends, and a client with too many cannot connect. After too many handshakes of either kind a client cannot connect to listeners with `tls`.",
+            "What is counted. `connections`: new connections; `open`: open ones; `requests`: each \
+                when it is parsed; `in-progress`: requests without a complete response; `answers`: \
+                responses with a `status`; `glitches`: see docs/status-glitches.md#glitches; \
+                `timeouts`: connections on which `head-timeout`, `body-timeout`, `body-rate` or \
+                `send-timeout` expired; `handshakes`: TLS handshakes that resume no session; \
+                `handshakes-failed`: TLS handshakes that failed. After too many `answers` weir \
+                rejects what the client requests next. `glitches` and `timeouts` are counted when \
+                a connection ends, and a client with too many cannot connect. After too many \
+                handshakes of either kind a client cannot connect to listeners with `tls`.",
         ),
         row(
             "rate",
@@ -109,7 +123,8 @@ const LIMIT: Block = Block {
             "burst",
             Kind::Count(1, 1_000_000),
             Default::With("count", RATES, &Default::Absent),
-            "How many may come at once; `burst=B nodelay` of nginx is one less than the same here. Without this option the number in `rate`.",
+            "How many may come at once; `burst=B nodelay` of nginx is one less than the same here. \
+                Without this option the number in `rate`.",
         ),
         row(
             "max",
@@ -120,11 +135,14 @@ const LIMIT: Block = Block {
         row(
             "by",
             Kind::Text(
-                "`client`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME`, several of these with commas between, or `all`",
+                "`client`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME`, several of these \
+                    with commas between, or `all`",
                 texts::shield::by,
             ),
             Default::Is("client"),
-            "What is counted together. `client`: each client. A part of the request: each of its values, or each combination if there are several. `all`: all requests together, with `match` those of a route. Only for requests and responses.",
+            "What is counted together. `client`: each client. A part of the request: each of its \
+                values, or each combination if there are several. `all`: all requests together, \
+                with `match` those of a route. Only for requests and responses.",
         ),
         row(
             "missing",
@@ -139,7 +157,8 @@ const LIMIT: Block = Block {
                 texts::shield::statuses,
             ),
             Default::With("count", ANSWERS, &Default::Required),
-            "Which responses are counted: those of servers and of weir, but no rejections by limits.",
+            "Which responses are counted: those of servers and of weir, but no rejections by \
+                limits.",
         ),
         row(
             "over",
@@ -148,7 +167,11 @@ const LIMIT: Block = Block {
                 texts::shield::over,
             ),
             Default::Absent,
-            "What happens to one too many. A status: a response with this status and `Retry-After`; `close`: 429, then the connection ends; `reset`: the connection is reset; `tarpit`: as `close`, but the response waits for the `tarpit` of `shield`, and weir reads nothing more meanwhile; `ban`: the client is banned, as `ban` says. Without this option 429, and for connections `reset`.",
+            "What happens to one too many. A status: a response with this status and \
+                `Retry-After`; `close`: 429, then the connection ends; `reset`: the connection is \
+                reset; `tarpit`: as `close`, but the response waits for the `tarpit` of `shield`, \
+                and weir reads nothing more meanwhile; `ban`: the client is banned, as `ban` says. \
+                Without this option 429, and for connections `reset`.",
         ),
         row(
             "observe",
@@ -160,7 +183,8 @@ const LIMIT: Block = Block {
             "hammer",
             Kind::Flag,
             Default::With("count", RATES, &Default::Is("#false")),
-            "A rejected client is admitted again only after it has been quiet for as long as the rate says.",
+            "A rejected client is admitted again only after it has been quiet for as long as the \
+                rate says.",
         ),
     ],
     blocks: &[MATCH],
@@ -170,7 +194,9 @@ const LIMIT: Block = Block {
 
 const BAN: Block = Block {
     name: "ban",
-    help: "Bans clients that are rejected too often: weir resets their new connections, and their open ones as well (docs/bans.md). Without this block only operators ban, with `weir ban add`. At most one.",
+    help: "Bans clients that are rejected too often: weir resets their new connections, and their \
+        open ones as well (docs/bans.md). Without this block only operators ban, with `weir ban \
+        add`. At most one.",
     options: &[
         row(
             "after",
@@ -206,31 +232,38 @@ const BAN: Block = Block {
             "bans-max",
             Kind::Count(16, 1 << 20),
             Default::Is("65536"),
-            "Bans at a time, including expired ones that still count. A further ban replaces the one that ends first.",
+            "Bans at a time, including expired ones that still count. A further ban replaces the \
+                one that ends first.",
         ),
         row(
             "via",
             Kind::Word(&["auto", "xdp", "user"]),
             Default::Is("auto"),
-            "What blocks banned clients. `auto`: with CAP_NET_ADMIN the kernel drops their packets, in a table of nftables that disappears with weir; else, and with `user`, weir resets their connections. `xdp`: drivers of network cards drop the packets, which also needs CAP_BPF; where that is impossible, as `auto`.",
+            "What blocks banned clients. `auto`: with CAP_NET_ADMIN the kernel drops their \
+                packets, in a table of nftables that disappears with weir; else, and with `user`, \
+                weir resets their connections. `xdp`: drivers of network cards drop the packets, \
+                which also needs CAP_BPF; where that is impossible, as `auto`.",
         ),
         row(
             "interface",
             Kind::List("a network interface", texts::shield::interface),
             Default::With("via", &["xdp"], &Default::Required),
-            "The interfaces whose drivers drop packets, such as `eth0`: those that clients come by.",
+            "The interfaces whose drivers drop packets, such as `eth0`: those that clients \
+                come by.",
         ),
         row(
             "scope",
             Kind::Word(&["listeners", "host"]),
             Default::Is("listeners"),
-            "What the kernel drops of banned clients: TCP to ports of listeners, or all TCP to this machine.",
+            "What the kernel drops of banned clients: TCP to ports of listeners, or all TCP to \
+                this machine.",
         ),
         row(
             "state",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "File that keeps bans across restarts; weir writes it as its user. Without this option `bans` in $STATE_DIRECTORY, which systemd sets, else none.",
+            "File that keeps bans across restarts; weir writes it as its user. Without this option \
+                `bans` in $STATE_DIRECTORY, which systemd sets, else none.",
         ),
     ],
     repeats: true,
@@ -245,7 +278,8 @@ const MATCH: Block = Block {
             "path",
             Kind::List("a path", texts::route_path),
             Default::Absent,
-            "One of these paths, in the form that routes are compared with, or what follows one after a slash; `/` is only itself.",
+            "One of these paths, in the form that routes are compared with, or what follows one \
+                after a slash; `/` is only itself.",
         ),
         row(
             "prefix",

@@ -12,7 +12,8 @@ pub(super) const SHUTDOWN: Block = Block {
             "delay",
             Kind::Time(0, HOUR),
             Default::Is("0s"),
-            "How long weir still accepts clients while `/readyz` answers 503 and the service manager knows: time for balancers to look away.",
+            "How long weir still accepts clients while `/readyz` answers 503 and the service \
+                manager knows: time for balancers to look away.",
         ),
         row(
             "drain",

@@ -12,13 +12,15 @@ pub(super) const UPGRADE: Block = Block {
             "timeout",
             Kind::Time(SECOND, HOUR),
             Default::Is("1m"),
-            "How long the new program may take until it is ready. After that weir ends the new program, and the old one continues.",
+            "How long the new program may take until it is ready. After that weir ends the new \
+                program, and the old one continues.",
         ),
         row(
             "tunnels",
             Kind::Time(0, 30 * DAY),
             Default::Is("15m"),
-            "How long tunnels may remain with the old program. Other clients of the old program have `drain` of `shutdown`.",
+            "How long tunnels may remain with the old program. Other clients of the old program \
+                have `drain` of `shutdown`.",
         ),
     ],
     ..BLOCK

@@ -30,7 +30,8 @@ pub(crate) fn tag_field(text: &str) -> Result<String, String> {
     match tag_field_of(text) {
         Some(_) => Ok(text.to_ascii_lowercase()),
         None => Err(format!(
-            "`{text}` is not a header with tags: write `Cache-Groups`, `Surrogate-Key`, `Cache-Tag` or `xkey`"
+            "`{text}` is not a header with tags: write `Cache-Groups`, `Surrogate-Key`, \
+                `Cache-Tag` or `xkey`"
         )),
     }
 }
@@ -92,7 +93,8 @@ pub(crate) fn parameter(text: &str) -> Result<String, String> {
                 .to_owned())
         }
         _ if name.is_empty() || !name.bytes().all(is_fine) => Err(format!(
-            "`{text}` is not the name of a parameter: write it as in URLs, such as utm_source or utm_*"
+            "`{text}` is not the name of a parameter: write it as in URLs, such as utm_source or \
+                utm_*"
         )),
         _ => Ok(text.to_owned()),
     }

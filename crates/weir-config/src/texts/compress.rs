@@ -30,7 +30,8 @@ pub(crate) fn media_type(text: &str) -> Result<String, String> {
         }
         Some((kind, part)) if is_pattern(kind) && is_pattern(part) => Ok(text.to_ascii_lowercase()),
         _ => Err(format!(
-            "`{text}` is not a media type: write for example text/html, text/* or application/*+json"
+            "`{text}` is not a media type: write for example text/html, text/* or \
+                application/*+json"
         )),
     }
 }

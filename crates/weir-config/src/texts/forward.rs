@@ -20,7 +20,8 @@ pub(crate) fn pool(text: &str) -> Result<String, String> {
     match text {
         "pinned" | "per-request" => Ok(text.to_owned()),
         "shared" | "pipelined" | "fresh" => Err(format!(
-            "`{text}` would mix requests of different clients on one connection to foreign servers: write `pinned` or `per-request`"
+            "`{text}` would mix requests of different clients on one connection to foreign \
+                servers: write `pinned` or `per-request`"
         )),
         _ => Err("expected `pinned` or `per-request`".to_owned()),
     }

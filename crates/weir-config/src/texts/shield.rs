@@ -22,7 +22,8 @@ pub(crate) fn interface(text: &str) -> Result<String, String> {
         || text.contains(is_odd)
     {
         return Err(format!(
-            "`{text}` is not the name of a network interface: 1 to {INTERFACE_BYTES_MAX} bytes without spaces, `/` and `:`; `ip link` lists them"
+            "`{text}` is not the name of a network interface: 1 to {INTERFACE_BYTES_MAX} bytes \
+                without spaces, `/` and `:`; `ip link` lists them"
         ));
     }
     Ok(text.to_owned())
@@ -93,7 +94,8 @@ pub(crate) fn by(text: &str) -> Result<String, String> {
             }
             (None, _) => {
                 return Err(format!(
-                    "`{word}` is not known here: write `client`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME` or `all`"
+                    "`{word}` is not known here: write `client`, `host`, `header:NAME`, \
+                        `cookie:NAME`, `query:NAME` or `all`"
                 ));
             }
         }
@@ -124,11 +126,13 @@ fn part(word: &str) -> Option<Part> {
 pub(crate) fn over(text: &str) -> Result<String, String> {
     match text {
         "drop" | "delay" => Err(format!(
-            "`{text}` is not known here: write a status such as 429, `close`, `reset`, `tarpit` or `ban`"
+            "`{text}` is not known here: write a status such as 429, `close`, `reset`, `tarpit` or \
+                `ban`"
         )),
         _ if over_of(text).is_some() => Ok(text.to_owned()),
         _ => Err(format!(
-            "`{text}` is not allowed: write a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`"
+            "`{text}` is not allowed: write a status from 400 to 499 or 503, `close`, `reset`, \
+                `tarpit` or `ban`"
         )),
     }
 }

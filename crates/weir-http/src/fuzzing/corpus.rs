@@ -58,11 +58,15 @@ fn answer(more: &str) -> String {
 /// A browser's request with a cookie of 1.5 KB.
 pub fn browser() -> Vec<u8> {
     let cookie = "session=0123456789abcdef; theme=dark; ".repeat(40);
-    let agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0 Safari/537.36";
+    let agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
+        Chrome/140.0 Safari/537.36";
     wire(&format!(
-        "GET /index.html?q=1 HTTP/1.1\r\nHost: www.example.com\r\nConnection: keep-alive\r\nsec-ch-ua-mobile: ?0\r\n\
-         Upgrade-Insecure-Requests: 1\r\nUser-Agent: {agent}\r\nAccept: text/html,application/xml;q=0.9,*/*;q=0.8\r\n\
-         Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n\
+        "GET /index.html?q=1 HTTP/1.1\r\nHost: www.example.com\r\nConnection: keep-alive\r\n\
+         sec-ch-ua-mobile: ?0\r\n\
+         Upgrade-Insecure-Requests: 1\r\nUser-Agent: {agent}\r\n\
+         Accept: text/html,application/xml;q=0.9,*/*;q=0.8\r\n\
+         Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\n\
+         Accept-Encoding: gzip, deflate, br, zstd\r\n\
          Accept-Language: en-GB,en;q=0.9\r\nCookie: {cookie}\r\n\r\n"
     ))
 }
@@ -89,16 +93,27 @@ fn ordinary_requests(heads: &mut Heads) {
     );
     heads.ok(
         "ok",
-        &post("Transfer-Encoding: CHUNKED\r\nTE: trailers, deflate\r\nConnection: TE, x-hop\r\nX-Hop: 1\r\n"),
+        &post(
+            "Transfer-Encoding: CHUNKED\r\nTE: trailers, deflate\r\nConnection: TE, x-hop\r\n\
+            X-Hop: 1\r\n",
+        ),
     );
     heads.ok("ok", &get("Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n"));
     heads.ok("ok", "GET / HTTP/1.0\r\n\r\n");
-    heads.ok("ok", "PATCH /a HTTP/1.0\r\nHost: [::1]:80\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n");
+    heads.ok(
+        "ok",
+        "PATCH /a HTTP/1.0\r\nHost: [::1]:80\r\nConnection: Keep-Alive\r\n\
+        Content-Length: 0\r\n\r\n",
+    );
     heads.ok(
         "ok",
         "!#$%&'*+-.^_`|~ / HTTP/1.1\r\nhOsT: a\r\nIf-None-Match: \"x\"\r\nMax-Forwards: 3\r\n\r\n",
     );
-    heads.ok("ok", &get("Via: 1.1 a, 1.0 b (c, d)\r\nX-Forwarded-For: 1.2.3.4\r\nX-Real-IP: 1.2.3.4\r\nX_y: 1\r\n"));
+    heads.ok(
+        "ok",
+        &get("Via: 1.1 a, 1.0 b (c, d)\r\nX-Forwarded-For: 1.2.3.4\r\n\
+        X-Real-IP: 1.2.3.4\r\nX_y: 1\r\n"),
+    );
 }
 
 fn request_codings(heads: &mut Heads) {
@@ -413,8 +428,16 @@ pub fn replies() -> Vec<HeadCase> {
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     );
     heads.ok("ok", "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 10\r\n\r\n");
-    heads.ok("ok", "HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=\"a, b\", Negotiate\r\nContent-Length: 0\r\n\r\n");
-    heads.ok("ok", "HTTP/1.1 999 x\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\nX_y: z\r\nContent-Length: 0\r\n\r\n");
+    heads.ok(
+        "ok",
+        "HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=\"a, b\", Negotiate\r\n\
+        Content-Length: 0\r\n\r\n",
+    );
+    heads.ok(
+        "ok",
+        "HTTP/1.1 999 x\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\nX_y: z\r\n\
+        Content-Length: 0\r\n\r\n",
+    );
     heads.bad(
         "e13",
         "both-framings",

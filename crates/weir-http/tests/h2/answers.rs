@@ -19,7 +19,8 @@ fn asked(count: u32) -> Server {
 fn a_whole_answer() {
     let mut server = asked(1);
     let early = ReplyParts::made(103, &[(b"Link", b"</a>")]);
-    let input = b"HTTP/1.1 200 Fine\r\nServer: S\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nContent-Length: 5\r\nTE: x\r\nKeep-Alive: 1\r\n\
+    let input = b"HTTP/1.1 200 Fine\r\nServer: S\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\n\
+                  Content-Length: 5\r\nTE: x\r\nKeep-Alive: 1\r\n\
                   Transfer-Encoding: x\r\nUpgrade: y\r\nX-Folded: a\r\n b\r\n\r\n";
     let input = String::from_utf8(input.to_vec()).unwrap().replace("Transfer-Encoding: x\r\n", "");
     let mut fields = Fields::default();
@@ -37,7 +38,8 @@ fn a_whole_answer() {
     assert_eq!(server.mux.interim(1, &early, None), 0, "too late");
     assert!(server.mux.reply_data(1, 3) && server.mux.reply_data(1, 2));
     assert_eq!((server.mux.unsent(1), server.mux.sent(1), server.mux.tag(1)), (5, 0, Some(77)));
-    let head = "headers 1 :status=200 server=S x-folded=a b set-cookie=s=1 via=1.1 weir date=Thu, 01 Jan 1970 00:00:00 GMT \
+    let head = "headers 1 :status=200 server=S x-folded=a b set-cookie=s=1 via=1.1 weir date=Thu, \
+                01 Jan 1970 00:00:00 GMT \
                 content-length=5";
     assert_eq!(server.sent(), ["headers 1 :status=103 link=</a>", head, "data 1 5"]);
     assert_eq!((server.mux.unsent(1), server.mux.sent(1)), (0, 5));

@@ -10,7 +10,8 @@ use crate::kit::{GET, POST, Server, block, data, frame, headers, reset, setting,
 #[test]
 fn the_greeting() {
     let mut server = Server::silent(Limits::default());
-    let settings = "settings MaxConcurrentStreams=100 InitialWindowSize=65536 MaxHeaderListSize=32768 NoRfc7540Priorities=1";
+    let settings = "settings MaxConcurrentStreams=100 InitialWindowSize=65536 \
+        MaxHeaderListSize=32768 NoRfc7540Priorities=1";
     assert_eq!(server.sent(), [settings, "window 0 983041"]);
     assert!(server.mux.is_incomplete() && !server.mux.is_greeted());
     assert_eq!(server.feed(PREFACE), [""; 0]);

@@ -260,8 +260,10 @@ fn requests_are_those_of_http_1() {
         ("http2-settings", "x"),
         ("x-utf", "caf\u{e9}"),
     ]);
-    let text = "GET / HTTP/2.0\r\nhost: a\r\nuser-agent: x y\tz\r\nte: trailers\r\nx_y: \r\nvia: 1.1 weir\r\nif-match: *\r\n\
-                range: 1\r\nrange: 2\r\nmax-forwards: 7\r\nhttp2-settings: x\r\nx-utf: caf\u{e9}\r\ncookie: a=1; b=2; c=3\r\n\r\n";
+    let text = "GET / HTTP/2.0\r\nhost: a\r\nuser-agent: x y\tz\r\nte: trailers\r\nx_y: \r\n\
+                via: 1.1 weir\r\nif-match: *\r\n\
+                range: 1\r\nrange: 2\r\nmax-forwards: 7\r\nhttp2-settings: x\r\n\
+                x-utf: caf\u{e9}\r\ncookie: a=1; b=2; c=3\r\n\r\n";
     check_accepted(&all, true, text);
     let host_only = [GET[0], GET[1], (":path", "/caf\u{e9}?x=\u{fc}"), ("host", "h:80")];
     check_accepted(&host_only, true, "GET /caf%C3%A9?x=%C3%BC HTTP/2.0\r\nhost: h:80\r\n\r\n");

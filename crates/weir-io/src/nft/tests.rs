@@ -175,9 +175,12 @@ fn the_table_is_its_makers_and_goes_with_it() {
             "flags interval elements = { 2001:db8::/32 }",
             "type ipv4_addr size 20 flags timeout gc-interval 10s",
             "type filter hook prerouting priority",
-            "meta l4proto != tcp accept tcp dport != @ports accept ip saddr @allow4 accept ip6 saddr @allow6 accept",
-            "ip saddr @ban4 counter name \"dropped\" drop ip saddr @net4 counter name \"dropped\" drop",
-            "ip6 saddr & ffff:ffff:ffff:ffff:: @ban6 counter name \"dropped\" drop ip6 saddr @net6 counter name \"dropped\" drop",
+            "meta l4proto != tcp accept tcp dport != @ports accept ip saddr @allow4 accept ip6 \
+                saddr @allow6 accept",
+            "ip saddr @ban4 counter name \"dropped\" drop ip saddr @net4 counter name \
+                \"dropped\" drop",
+            "ip6 saddr & ffff:ffff:ffff:ffff:: @ban6 counter name \"dropped\" drop ip6 saddr @net6 \
+                counter name \"dropped\" drop",
         ] {
             assert!(listed.contains(part), "{part}\n{listed}");
         }

@@ -350,7 +350,8 @@ impl Class {
             Behaviour::ConnectFlood | Behaviour::Hold => {
                 if self.drip.is_some() || self.depth > 1 || self.close_every.is_some() {
                     return Err(
-                        "it sends no request, so pieces, pipeline, streams and close-every have no effect".to_owned()
+                        "it sends no request, so pieces, pipeline, streams and close-every have no \
+                            effect".to_owned()
                     );
                 }
             }
@@ -428,7 +429,8 @@ fn malformed(host: &str) -> Vec<Request> {
         format!("GET / HTTP/1.1\r\nHost: {host}\r\nHost: other\r\n\r\n"),
         format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: -1\r\n\r\n"),
         format!(
-            "POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            "POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\
+                \r\n0\r\n\r\n"
         ),
         "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}\r\n\r\n".to_owned(),
     ];

@@ -20,7 +20,10 @@ impl Record {
     pub fn write_hdr_log(&self, out: &mut impl io::Write, began: SystemTime) -> io::Result<()> {
         let mut serializer = V2DeflateSerializer::new();
         let mut log = IntervalLogWriterBuilder::new()
-            .add_comment("weir bomb: microseconds; from the due time to the response with a rate, else from sending")
+            .add_comment(
+                "weir bomb: microseconds; from the due time to the response with a rate, \
+                else from sending",
+            )
             .with_start_time(began)
             .with_base_time(began)
             .begin_log_with(out, &mut serializer)?;

@@ -88,8 +88,10 @@ fn check_ports(plan: &Plan, ports: u64) -> Result<(), String> {
     match needed.iter().find(|(_, (connections, room))| connections > room) {
         None => Ok(()),
         Some((address, (connections, room))) => Err(format!(
-            "{connections} connections to {address} need as many local ports, but there are {room}: give a \
-             range of source addresses (--source 127.0.0.0/24), or widen net.ipv4.ip_local_port_range"
+            "{connections} connections to {address} need as many local ports, but there are \
+             {room}: give a \
+             range of source addresses (--source 127.0.0.0/24), or widen \
+             net.ipv4.ip_local_port_range"
         )),
     }
 }

@@ -117,7 +117,8 @@ mod tests {
     use super::*;
 
     const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n\
-        HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n\
+        HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 404 Not Found\r\n\
+        Transfer-Encoding: chunked\r\n\r\n\
         3\r\nok\n\r\n0\r\n\r\nHTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
 
     fn replies(pieces: &[&[u8]]) -> Option<Vec<Reply>> {

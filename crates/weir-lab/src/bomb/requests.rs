@@ -335,7 +335,8 @@ mod tests {
 
     #[test]
     fn a_file_of_requests_is_drawn_by_weight() {
-        let text = "{\"path\":\"/a\",\"weight\":3}\n\n{\"path\":\"/b\",\"method\":\"PUT\",\"body\":\"x\"}\n";
+        let text = "{\"path\":\"/a\",\"weight\":3}\n\n\
+            {\"path\":\"/b\",\"method\":\"PUT\",\"body\":\"x\"}\n";
         let mix = Mix::parse(text, "h", &Spelling::default()).unwrap();
         let mut random = Random::new(1);
         let firsts = (0..10_000).filter(|_| mix.draw(&mut random) == 0).count();

@@ -434,7 +434,8 @@ impl Display for Summary {
             None if self.total.counted().outcomes(Outcome::Unsent) > 0 => {
                 let _ = writeln!(
                     out,
-                    "verdict      requests waited for connections: the server, or too few of them (-c)"
+                    "verdict      requests waited for connections: the server, or too few of \
+                        them (-c)"
                 );
             }
             None => {}

@@ -66,9 +66,12 @@ fn privileges() -> Result<(), Obstacle> {
 
 fn devices() -> Result<(), Obstacle> {
     Tun::probe().map_err(|error| match error.kind() {
-        ErrorKind::PermissionDenied => Obstacle::Privilege(format!("{TUN_DEVICE}: {error}: {WAY_OUT}")),
+        ErrorKind::PermissionDenied => {
+            Obstacle::Privilege(format!("{TUN_DEVICE}: {error}: {WAY_OUT}"))
+        }
         _ => Obstacle::Failed(format!(
-            "{TUN_DEVICE}: {error}: the kernel offers no TUN devices here; try `modprobe tun`, or in a container `--device {TUN_DEVICE}`"
+            "{TUN_DEVICE}: {error}: the kernel offers no TUN devices here; try `modprobe tun`, or \
+                in a container `--device {TUN_DEVICE}`"
         )),
     })
 }
@@ -90,7 +93,8 @@ fn find(place: &Place) -> Result<Option<Namespace>, Obstacle> {
                     Obstacle::Failed(format!("no process {said} ({shown})"))
                 }
                 ErrorKind::NotFound => Obstacle::Failed(format!(
-                    "no namespace {said} ({shown}): `ip netns list` shows named namespaces, `ip netns add NAME` creates one"
+                    "no namespace {said} ({shown}): `ip netns list` shows named namespaces, `ip \
+                        netns add NAME` creates one"
                 )),
                 ErrorKind::InvalidInput => {
                     Obstacle::Failed(format!("{shown} is not a network namespace"))
@@ -108,7 +112,8 @@ fn check_apart(found: &[Option<Namespace>; 2]) -> Result<(), Obstacle> {
     match a.is(b) {
         Ok(false) => Ok(()),
         Ok(true) => Err(Obstacle::Usage(
-            "both ends are in the same namespace, where no packet would use the link: choose another one for an end with --netns-a or --netns-b"
+            "both ends are in the same namespace, where no packet would use the link: choose \
+                another one for an end with --netns-a or --netns-b"
                 .to_owned(),
         )),
         Err(error) => Err(Obstacle::Failed(format!("a namespace: {error}"))),
@@ -134,7 +139,8 @@ fn check_free(end: &End, namespace: &Namespace) -> Result<(), Obstacle> {
         if let Some(other) = present.iter().find(|other| shares_network(*address, **other, *prefix))
         {
             return Err(Obstacle::Failed(format!(
-                "{address}/{prefix}: the network already has an address {place}, {other}: choose other --addresses"
+                "{address}/{prefix}: the network already has an address {place}, {other}: choose \
+                    other --addresses"
             )));
         }
     }
@@ -167,15 +173,18 @@ fn end(end: &End, namespace: Option<Namespace>, mtu: u32) -> Result<(Made, Tun),
             .map_err(step(&format!("an MTU of {mtu}")))?;
         for (address, prefix) in &end.addresses {
             let what = format!("the address {address}/{prefix}");
-            interfaces.add_address(index, *address, *prefix).map_err(|error| match error.kind() {
-                // The rights were checked before: the kernel gives this error also where it has no
-                // IPv6.
-                ErrorKind::PermissionDenied if address.is_ipv6() => Obstacle::Failed(format!(
-                    "{} {}: {what}: IPv6 is disabled there (sysctl net.ipv6.conf.all.disable_ipv6): remove that address",
-                    end.name,
-                    end.place.text()
-                )),
-                _ => step(&what)(error),
+            interfaces.add_address(index, *address, *prefix).map_err(|error| {
+                match error.kind() {
+                    // The rights were checked before: the kernel gives this error also where it has no
+                    // IPv6.
+                    ErrorKind::PermissionDenied if address.is_ipv6() => Obstacle::Failed(format!(
+                        "{} {}: {what}: IPv6 is disabled there (sysctl \
+                        net.ipv6.conf.all.disable_ipv6): remove that address",
+                        end.name,
+                        end.place.text()
+                    )),
+                    _ => step(&what)(error),
+                }
             })?;
         }
         interfaces.set_up(index).map_err(step("setting it up"))?;

@@ -283,7 +283,8 @@ pub fn names(text: &str) -> Result<[String; 2], String> {
             || matches!(name, "." | "..")
         {
             return Err(format!(
-                "`{name}` is not a name of an interface: 1 to {INTERFACE_NAME_BYTES_MAX} letters and digits"
+                "`{name}` is not a name of an interface: 1 to {INTERFACE_NAME_BYTES_MAX} letters \
+                    and digits"
             ));
         }
     }
@@ -456,7 +457,8 @@ mod tests {
             reorder: 0.001,
             reorder_ns: 5_000_000,
         };
-        let said = "20.0 Mbit/s, queue 100 ms, loss 1.25 % in bursts of 3, delay 20.0 ms, reorder 0.1 % by 5.00 ms";
+        let said = "20.0 Mbit/s, queue 100 ms, loss 1.25 % in bursts of 3, delay 20.0 ms, reorder \
+            0.1 % by 5.00 ms";
         assert_eq!(terms.text(), said);
         let end =
             |name: &str| End { name: name.to_owned(), place: Place::Here, addresses: Vec::new() };

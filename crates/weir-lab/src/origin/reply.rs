@@ -258,7 +258,8 @@ mod tests {
     fn the_default_reply_is_three_bytes() {
         let mut out = Vec::new();
         assert_eq!(answer(Wanted::default(), Body::Ok).write(&mut out, b"Date: x\r\n"), None);
-        let expected = "HTTP/1.1 200 OK\r\nDate: x\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nok\n";
+        let expected = "HTTP/1.1 200 OK\r\nDate: x\r\nContent-Type: text/plain\r\n\
+            Content-Length: 3\r\n\r\nok\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -114,7 +114,8 @@ fn head_http10_and_bodies_are_framed_right() {
         let second = head("200 OK", "Content-Length: 3\r\nConnection: close\r\n") + "ok\n";
         assert_eq!(reply, first + &second);
         let request =
-            b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+            b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\n\
+                de\r\n0\r\n\r\n";
         let echoed = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nabcde";
         let expected = head("200 OK", &format!("Content-Length: {}\r\n", echoed.len())) + echoed;
         assert_eq!(exchange(origin, request), expected);
@@ -212,7 +213,8 @@ fn a_large_body_is_streamed_to_a_client_that_pauses_and_the_next_request_waits()
 fn a_large_request_body_is_summed_and_expectation_is_met() {
     on_both_drivers(|origin| {
         let mut stream = connect(origin);
-        let head = "PUT /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\nExpect: 100-continue\r\n\r\n";
+        let head = "PUT /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\
+            Expect: 100-continue\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
         assert!(read_reply(&mut reader).is_empty(), "100 Continue comes before the body");
@@ -407,7 +409,8 @@ fn the_log_has_each_request_that_was_answered() {
     let origin = spawn_with(options, Conduct { log, ..Conduct::default() }).unwrap();
     exchange(
         &origin,
-        b"POST /a?id=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiGET /b HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST /a?id=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiGET /b HTTP/1.1\r\n\
+            Host: a\r\n\r\n",
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "POST /a?id=1 HTTP/1.1\nGET /b HTTP/1.1\n");
     std::fs::remove_file(path).unwrap();

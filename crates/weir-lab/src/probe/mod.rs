@@ -117,7 +117,11 @@ fn unsent(detail: &str) -> Outcome {
 fn request(options: &ProbeOptions, is_last: bool) -> Vec<u8> {
     let close = if is_last { "Connection: close\r\n" } else { "" };
     let ProbeOptions { path, host, .. } = options;
-    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: weir-probe\r\nAccept: */*\r\n{close}\r\n").into_bytes()
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: weir-probe\r\nAccept: */*\r\n\
+        {close}\r\n"
+    )
+    .into_bytes()
 }
 
 impl Finding {

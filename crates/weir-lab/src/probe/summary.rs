@@ -386,11 +386,10 @@ mod tests {
         summary.record(&answered(Some(50_000), 70_000, 0), true);
         summary.record(&answered(None, 30_000_000, 1_000), false);
         let text = summary.text();
-        assert!(
-            text.contains(
-                "3 requests in 0.0 s: 2 answered, 1 of them slower than 20.0 ms, 1 failed\nfailed: reset 1\n"
-            )
-        );
+        assert!(text.contains(
+            "3 requests in 0.0 s: 2 answered, 1 of them slower than 20.0 ms, 1 failed\n\
+                    failed: reset 1\n"
+        ));
         assert!(text.contains("\nfirst on their connection: 0 of 1 slow, p99.9"), "{text}");
         assert!(text.contains("\non a kept connection: 1 of 1 slow, p99.9"), "{text}");
         assert!(text.contains("\nconnect     50.0 us  50.0 us"), "{text}");

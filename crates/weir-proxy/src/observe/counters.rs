@@ -390,13 +390,16 @@ impl Counters {
         let help = "Responses of routes with `compress` that were not compressed.";
         self.compression_passed.each("compression_passed", help, visit);
         self.timeouts.each("timeouts", "Deadlines that passed.", visit);
-        let help = "TLS handshakes with clients that failed, and connections whose records could not be read.";
+        let help = "TLS handshakes with clients that failed, and connections whose records could \
+            not be read.";
         self.tls_failures.each("tls_failures", help, visit);
-        let help = "TLS handshakes with servers that failed, and connections whose records could not be read.";
+        let help = "TLS handshakes with servers that failed, and connections whose records could \
+            not be read.";
         self.upstream_tls_failures.each("upstream_tls_failures", help, visit);
         self.client_closes.each("client_closes", "Ends of client connections.", visit);
         self.tcp_closes.each("tcp_closes", "Ends of client connections of `tcp`.", visit);
-        let help = "First packets of clients for which weir connected to servers before accepting the clients, by result.";
+        let help = "First packets of clients for which weir connected to servers before accepting \
+            the clients, by result.";
         self.tcp_held.each("tcp_held", help, visit);
         self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }

@@ -128,7 +128,10 @@ impl fmt::Display for Told<'_> {
             }
             What::Judged(_) | What::Cleared => Ok(()),
             What::Surplus => {
-                f.write_str("sent a surplus response; an earlier response may have reached the wrong client: ")?;
+                f.write_str(
+                    "sent a surplus response; an earlier response may have reached the \
+                    wrong client: ",
+                )?;
                 write!(f, "one request at a time from now on; {WAY_OUT}")
             }
         }
@@ -186,12 +189,14 @@ mod tests {
             (
                 2,
                 What::Suspended(SuspensionCause::Probe { fault: ProbeFault::Status(503) }),
-                "server other c:3 suspended: 3 probes in a row failed, the last one with: status 503",
+                "server other c:3 suspended: 3 probes in a row failed, the last one with: \
+                    status 503",
             ),
             (
                 0,
                 What::Unreachable(Some(ServerTlsFailure::Expired)),
-                "server app a:1 can't be used: its certificate, or one above it, has expired (tls-expired)",
+                "server app a:1 can't be used: its certificate, or one above it, has expired \
+                    (tls-expired)",
             ),
             (0, What::Recovered, "server app a:1 is back after a good response to one request"),
             (2, What::Recovered, "server other c:3 is back after 2 good probes"),
@@ -204,18 +209,21 @@ mod tests {
             (
                 0,
                 What::Demoted(Doubt::Misframing),
-                "server app a:1 gets one request at a time from now on: misframing; `weir server clear` after it is repaired",
+                "server app a:1 gets one request at a time from now on: misframing; `weir server \
+                    clear` after it is repaired",
             ),
             (
                 0,
                 What::Surplus,
-                "server app a:1 sent a surplus response; an earlier response may have reached the wrong client: one request at a \
+                "server app a:1 sent a surplus response; an earlier response may have reached the \
+                 wrong client: one request at a \
                  time from now on; `weir server clear` after it is repaired",
             ),
             (
                 1,
                 What::Unfit(Doubt::FailsRehearsal),
-                "server app b:2 cannot handle several requests at once (fails-rehearsal, a second time): one request at a time \
+                "server app b:2 cannot handle several requests at once (fails-rehearsal, a second \
+                 time): one request at a time \
                  from now on; `weir server clear` after it is repaired",
             ),
         ] {

@@ -148,7 +148,8 @@ mod tests {
             &b""[..],
             b"{\"path\": \"/admin\", \"url\": \"http://a/b\", \"n\": 1}",
             b"name=ann&return=/account&text=and+/+or",
-            b"--boundary\r\nContent-Disposition: form-data; name=\"a\"; filename=\"/x\"\r\nContent-Type: text/plain\r\n\r\nhello\r\n--boundary--\r\n",
+            b"--boundary\r\nContent-Disposition: form-data; name=\"a\"; filename=\"/x\"\r\n\
+                Content-Type: text/plain\r\n\r\nhello\r\n--boundary--\r\n",
             b"<a href=\"/b\">see https://a.example/b and / or</a>\n  <br />\n",
             b"one two /three\n<p> /\n",
             b"42",

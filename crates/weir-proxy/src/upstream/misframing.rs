@@ -208,8 +208,8 @@ mod tests {
 
     use super::*;
 
-    const HEAD: &[u8] =
-        b"HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: s\r\nContent-Length: 2\r\n\r\n";
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: s\r\n\
+            Content-Length: 2\r\n\r\n";
     const THEN_S: u64 = 784_111_777;
 
     #[test]

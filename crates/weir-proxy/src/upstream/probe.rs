@@ -22,8 +22,11 @@ const INTERIM_MAX: u32 = 32;
 pub fn request(plan: &HealthPlan, name: &str) -> Vec<u8> {
     let host = plan.host.as_deref().unwrap_or(name);
     let (method, path) = (&plan.method, &plan.path);
-    format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: weir-health\r\nAccept: */*\r\nConnection: close\r\n\r\n")
-        .into_bytes()
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: weir-health\r\nAccept: */*\r\n\
+        Connection: close\r\n\r\n"
+    )
+    .into_bytes()
 }
 
 /// The response to one probe, as it comes.

@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn marks_are_whole_lines() {
-        let head = b"GET / HTTP/1.1\r\nHost: x\r\nCDN-Loop: a; b\r\nX: via\r\nvia: 1.1 a\r\n\r\nVia: behind\r\n";
+        let head = b"GET / HTTP/1.1\r\nHost: x\r\nCDN-Loop: a; b\r\nX: via\r\nvia: 1.1 a\r\n\r\n\
+            Via: behind\r\n";
         let mut fields = Fields::default();
         parse_get(head, &mut fields).expect("a request");
         assert_eq!(marks(head, &fields), b"CDN-Loop: a; b\r\nvia: 1.1 a\r\n");

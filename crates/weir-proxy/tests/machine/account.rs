@@ -58,7 +58,8 @@ fn an_answer_that_is_complete() {
 /// busy.
 #[test]
 fn how_long_each_part_took() {
-    let format = "$request_uri $body_time $queue_time $retry_time $upstream_header_time $upstream_response_time \
+    let format = "$request_uri $body_time $queue_time $retry_time $upstream_header_time \
+                  $upstream_response_time \
                   $send_time $request_time";
     let mut world = world(format, 1);
     world.serve(slow);

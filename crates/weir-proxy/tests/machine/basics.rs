@@ -28,7 +28,8 @@ fn every_byte_in_its_own_segment() {
     let client = world.client();
     world.expect(client, "POST", false, false);
     world.expect(client, "GET", false, false);
-    let text = b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n\
+    let text = b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n\
+        hello\r\n0\r\n\r\n\
         GET /v?n=00000002 HTTP/1.1\r\nHost: a\r\n\r\n";
     world.send_cut(client, text, Cut::Each(1));
     world.settle();

@@ -355,7 +355,8 @@ fn what_shapes_answers_is_not_asked() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
     counting(&mut world, "Cache-Control: max-age=60\r\n");
     let client = world.client();
-    let lines = "If-None-Match: \"x\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\nX-Forwarded-Host: evil\r\n";
+    let lines = "If-None-Match: \"x\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+        X-Forwarded-Host: evil\r\n";
     world.ask(client, "GET", "/a", lines);
     world.run_for(50_000);
     assert_eq!(last(&world, client).1, "/a 1");

@@ -318,7 +318,8 @@ fn what_is_too_large_for_one_marks_nothing() {
         world.serve(move |seen| {
             seen.complete.then(|| {
                 count.set(count.get() + 1);
-                let head = "HTTP/1.1 200 X\r\nCache-Control: public, max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n";
+                let head = "HTTP/1.1 200 X\r\nCache-Control: public, max-age=60\r\n\
+                    Transfer-Encoding: chunked\r\n\r\n";
                 let chunk = |bytes: usize| format!("{bytes:x}\r\n{}\r\n", "x".repeat(bytes));
                 let body = if count.get() == 1 { chunk(1000).repeat(8) } else { chunk(1000) };
                 vec![Do::Answer(format!("{head}{body}0\r\n\r\n").into_bytes())]

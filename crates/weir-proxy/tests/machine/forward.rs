@@ -422,8 +422,11 @@ fn early_data_waits() {
     world.servers[0].door = Door::Mute;
     let client = world.client();
     world.expect(client, "CONNECT", false, false);
-    world
-        .send(client, b"CONNECT 127.0.0.1:9000 HTTP/1.1\r\nHost: x\r\n\r\nGET http://127.0.0.1:9001/ HTTP/1.1\r\n\r\n");
+    world.send(
+        client,
+        b"CONNECT 127.0.0.1:9000 HTTP/1.1\r\nHost: x\r\n\r\n\
+            GET http://127.0.0.1:9001/ HTTP/1.1\r\n\r\n",
+    );
     world.run_for(1000);
     assert!(world.clients[client].replies.is_empty() && world.conns[0].tunnel.is_empty());
     world.servers[0].door = Door::Open;

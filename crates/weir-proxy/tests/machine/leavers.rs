@@ -15,7 +15,8 @@ const SOON_US: u64 = 200_000;
 
 /// A response that begins and has no end.
 const STREAM: &[u8] =
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n\
+        one\r\n";
 
 /// How a client leaves.
 #[derive(Debug, Clone, Copy)]

@@ -339,7 +339,8 @@ fn garbage_behind_a_body_lasts() {
 /// A page about HTTP.
 fn page(rng: &mut Rng) -> String {
     let parts = [
-        "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: s\r\nX-Nonce: 1\r\nContent-Length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: s\r\nX-Nonce: 1\r\n\
+            Content-Length: 2\r\n\r\nok",
         "HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n",
         "<pre>HTTP/1.1 301 Moved\nLocation: /\n\n</pre>",
         "\"GET / HTTP/1.1\" 200 1234 \"-\"\n",

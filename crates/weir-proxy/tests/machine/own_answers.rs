@@ -57,7 +57,8 @@ fn routes() -> Vec<Route> {
 
 fn world(workers: u16) -> World {
     let plan = plan(1, 1);
-    let format = "$request_method $request_uri $status $body_bytes_sent $upstream_name $tries $ended_by $phase $reason";
+    let format = "$request_method $request_uri $status $body_bytes_sent $upstream_name $tries \
+        $ended_by $phase $reason";
     let plan =
         Plan { routes: RouteTable::new(routes()), access_log: Some(access_log(format)), ..plan };
     World::started(plan, workers, 1)

@@ -110,8 +110,11 @@ fn the_successor_of_a_near_tunnel_is_not_near() {
         true => Some(vec![Do::Switch(SWITCH.to_vec())]),
         false => honest(seen),
     });
-    world
-        .send(upgrading, b"GET /t?n=00000009 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+    world.send(
+        upgrading,
+        b"GET /t?n=00000009 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\n\
+            Upgrade: websocket\r\n\r\n",
+    );
     world.run_for(100_000);
     assert_eq!(world.clients[upgrading].statuses(), [101]);
     let [_, near, successor] = world.open_conns()[..] else {

@@ -306,7 +306,8 @@ fn tunnels_and_large_bodies() {
         world.run_for(10_000);
         assert_eq!(world.clients[client].statuses(), [200]);
         world.serve(|seen| {
-            let text = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello";
+            let text = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\
+                \r\nhello";
             seen.complete.then(|| vec![Do::Switch(text.as_bytes().to_vec())])
         });
         world.ask(client, "GET", "/v?n=00000002", "Connection: upgrade\r\nUpgrade: x\r\n");

@@ -501,7 +501,8 @@ fn nothing_is_taken_behind_an_answer_that_ends_by_close() {
 fn trailers_are_for_those_who_want_them() {
     let mut world = World::simple(1);
     world.serve(|_| {
-        let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\nX-Sum: 1\r\nContent-Length: 5\r\n\r\n";
+        let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\n\
+            X-Sum: 1\r\nContent-Length: 5\r\n\r\n";
         Some(vec![Do::Answer(text.as_bytes().to_vec())])
     });
     let client = world.client();

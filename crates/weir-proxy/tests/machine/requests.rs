@@ -227,7 +227,8 @@ fn a16_expect() {
     for n in 1..=2 {
         world.expect(client, "POST", false, false);
         let head = format!(
-            "POST /p?n=0000000{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+            "POST /p?n=0000000{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\
+                Expect: 100-continue\r\n\r\n"
         );
         match n {
             1 => {

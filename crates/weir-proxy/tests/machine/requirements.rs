@@ -94,7 +94,8 @@ fn no_body_is_asked_for() {
         for (client, media_type) in clients.into_iter().zip(["image/png", "text/csv"]) {
             world.expect(client, "PUT", false, false);
             let head = format!(
-                "PUT /v?n=00000001 HTTP/1.1\r\nHost: a\r\n{fields}Content-Type: {media_type}\r\n\r\n"
+                "PUT /v?n=00000001 HTTP/1.1\r\nHost: a\r\n\
+                    {fields}Content-Type: {media_type}\r\n\r\n"
             );
             world.send(client, head.as_bytes());
             world.settle();

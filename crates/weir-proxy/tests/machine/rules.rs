@@ -87,7 +87,8 @@ fn all_kinds() -> RouteRules {
 /// An honest response with fields that rules look at.
 fn talkative(request: &Request) -> Vec<u8> {
     let text = String::from_utf8(answer(request)).expect("text");
-    let more = "\r\nX-Powered-By: a\r\nstrict-transport-security: no\r\nx-powered-by: b\r\nX-Asked: server\r\n";
+    let more = "\r\nX-Powered-By: a\r\nstrict-transport-security: no\r\nx-powered-by: b\r\n\
+        X-Asked: server\r\n";
     text.replacen("\r\n", more, 1).into_bytes()
 }
 
@@ -105,7 +106,8 @@ fn is_ruled(request: &Request, reply: &Reply) {
     assert_eq!(reply.fields.all("x-asked"), ["server", "[what]"]);
 }
 
-const FIELDS: &str = "X-Client: forged\r\nX-Way: mine\r\nCookie: a=b\r\nX-Empty: x\r\nX-Asked: what\r\nx-client: again\r\n";
+const FIELDS: &str = "X-Client: forged\r\nX-Way: mine\r\nCookie: a=b\r\nX-Empty: x\r\n\
+    X-Asked: what\r\nx-client: again\r\n";
 
 #[test]
 fn requests_and_answers_are_changed() {
@@ -543,7 +545,8 @@ proptest! {
         };
         let mut world = World::started(ruled(rules), 1, 1);
         let client = world.client();
-        let mut text = format!("{method} /{target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n").into_bytes();
+        let mut text = format!("{method} /{target} HTTP/1.1\r\nHost: {host}\r\n\
+            Content-Length: 0\r\n").into_bytes();
         for (name, value) in ["X-A", "X-B", "X-C"].iter().zip(&values) {
             text.extend([name.as_bytes(), b":", value, b"\r\n"].concat());
         }

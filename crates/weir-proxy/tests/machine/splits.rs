@@ -10,11 +10,13 @@ const CORPUS: [(&str, bool); 9] = [
     ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", false),
     ("HTTP/1.1 200 \r\nX: a\r\n  b\r\nY : c\r\nContent-Length: 2\r\n\r\nok", false),
     (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;a=\"b\"\r\n world\r\n0\r\nX-T: u\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;a=\"b\"\r\n world\r\n\
+            0\r\nX-T: u\r\n\r\n",
         false,
     ),
     (
-        "HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 102 P\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+        "HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 102 P\r\n\r\n\
+            HTTP/1.1 204 No Content\r\n\r\n",
         false,
     ),
     ("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 100\r\n\r\n", false),
@@ -22,7 +24,8 @@ const CORPUS: [(&str, bool); 9] = [
     ("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nold", false),
     ("HTTP/1.1 200 OK\r\n\r\nuntil the end", true),
     (
-        "HTTP/1.1 500 Internal Server Error\r\nServer: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 500 Internal Server Error\r\nServer: x\r\nTransfer-Encoding: chunked\r\n\
+            Connection: close\r\n\r\n0\r\n\r\n",
         false,
     ),
 ];

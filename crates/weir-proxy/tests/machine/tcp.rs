@@ -20,7 +20,8 @@ use weir_proxy::upstream::server_state::State;
 use crate::world::{Door, PORT, World, access_log, plan};
 
 const SECOND_US: u64 = 1_000_000;
-const LINE: &str = "$server_protocol $status $request_length $bytes_sent $ended_by $phase $reason $tries $upstream_addr";
+const LINE: &str = "$server_protocol $status $request_length $bytes_sent $ended_by $phase $reason \
+    $tries $upstream_addr";
 
 fn tcp(servers: usize) -> Plan {
     let mut plan = plan(servers, 1);

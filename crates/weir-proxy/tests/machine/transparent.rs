@@ -86,7 +86,8 @@ fn requests_go_where_their_client_has_connected_to_whatever_they_say() {
     {
         world.expect(clients[0], "GET", false, false);
         let head = format!(
-            "GET {target}?n=0000100{n} HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n"
+            "GET {target}?n=0000100{n} HTTP/1.1\r\nHost: {host}\r\n\
+                X-Forwarded-For: 192.0.2.7\r\n\r\n"
         );
         world.send(clients[0], head.as_bytes());
         world.run_for(1000);

@@ -111,7 +111,8 @@ fn raw_text_in_a_target_is_encoded() {
         let client = world.client();
         world.expect(client, "POST", false, false);
         world.expect(client, "GET", false, false);
-        let all = "\r\nPOST /café/%41?n=00000001&ü=😀 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nxy\
+        let all = "\r\nPOST /café/%41?n=00000001&ü=😀 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\
+            \r\nxy\
             GET http://a/é?n=00000002 HTTP/1.1\r\nHost: a\r\n\r\n";
         world.send_cut(client, all.as_bytes(), cut);
         world.run_for(100_000);

@@ -180,7 +180,8 @@ fn f3_upgrade_to_h2c() {
     let mut world = world(1, 1);
     let client = world.client();
     world.expect(client, "GET", false, false);
-    let fields = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n";
+    let fields = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
+        HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n";
     world.send(client, format!("GET /v?n=00000001 HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes());
     world.settle();
     check_honest("00000001", &world.clients[client].replies[0]).unwrap();

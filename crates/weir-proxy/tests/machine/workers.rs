@@ -516,7 +516,11 @@ fn k3_uploads_and_tunnels_end_on_the_other_side() {
     let client = world.client_of(1);
     world.expect(client, "GET", false, true);
     world.serve(|_| Some(vec![Do::Switch(SWITCH.to_vec())]));
-    world.send(client, b"GET /t?n=00000002 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+    world.send(
+        client,
+        b"GET /t?n=00000002 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\n\
+        Upgrade: websocket\r\n\r\n",
+    );
     world.settle();
     assert_eq!(world.clients[client].statuses(), [101]);
     let tunnel = world.conns.len() - 2;

@@ -355,7 +355,8 @@ pub struct World {
 }
 
 /// The format of the access log unless a test sets another; [`World::finish`] judges the lines.
-pub const LINE: &str = "$realip_remote_port $request_method $request_uri $status $bytes_sent $ended_by $phase $reason $tries";
+pub const LINE: &str = "$realip_remote_port $request_method $request_uri $status $bytes_sent \
+    $ended_by $phase $reason $tries";
 
 /// An access log of this format.
 pub fn access_log(format: &str) -> AccessPlan {

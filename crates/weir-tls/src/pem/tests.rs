@@ -37,7 +37,8 @@ const CHANGES: [(&str, Change); 12] = [
     }),
     ("ornaments", |text| {
         format!(
-            "# ---- BEGIN CHAIN ----\n#-----BEGIN SERVER-----\n{text}\n#-----END SERVER-----\n# --- END OF FILE ---\n"
+            "# ---- BEGIN CHAIN ----\n#-----BEGIN SERVER-----\n{text}\n#-----END SERVER-----\n\
+                # --- END OF FILE ---\n"
         )
     }),
     ("small letters", |text| text.replace("CERTIFICATE", "Certificate")),
@@ -168,7 +169,8 @@ fn what_is_wrong_is_named_with_its_line() {
 #[test]
 fn encrypted_keys_are_told_from_others() {
     let new = section("ENCRYPTED PRIVATE KEY", b"locked", 64);
-    let old = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n\
+    let old = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\
+               \nAAAA\n\
                -----END RSA PRIVATE KEY-----\n";
     for text in [new.as_str(), old] {
         assert!(key(text.as_bytes()).unwrap().is_none() && has_encrypted_key(text.as_bytes()));

@@ -124,7 +124,8 @@ impl Scratch {
         let config = write(
             &path("conf"),
             &format!(
-                "[ca]\ndefault_ca=a\n[a]\ndatabase={}\ncrlnumber={}\ndefault_md=sha256\ncrl_extensions=e\n\
+                "[ca]\ndefault_ca=a\n[a]\ndatabase={}\ncrlnumber={}\ndefault_md=sha256\n\
+                 crl_extensions=e\n\
                  [e]\nauthorityKeyIdentifier=keyid\n",
                 index.display(),
                 number.display()

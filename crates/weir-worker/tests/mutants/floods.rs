@@ -6,7 +6,8 @@ use super::Bug;
 pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "input-overlooked",
-        story: "input that is being parsed is overlooked, so that a client is read although more waits than may (and see the next)",
+        story: "input that is being parsed is overlooked, so that a client is read although more \
+            waits than may (and see the next)",
         file: "weir-proxy/src/client/input.rs",
         right: "self.lent + self.bytes.len() - self.start",
         wrong: "(if $ { 0 } else { self.lent }) + self.bytes.len() - self.start",
@@ -15,10 +16,14 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "input-overlooked",
-        story: "the same: each change of how a socket is read is carried out at once, not the last of a turn (either alone is harmless)",
+        story: "the same: each change of how a socket is read is carried out at once, not the last \
+            of a turn (either alone is harmless)",
         file: "weir-io/src/sim/commands.rs",
-        right: "        if state.wanted.replace(how).is_none() {\n            self.drivers[driver].changed.push(socket);\n        }\n",
-        wrong: "        if state.wanted.replace(how).is_none() {\n            self.drivers[driver].changed.push(socket);\n        }\n        if $ { super::completions::carry_out_changes(self, driver); }\n",
+        right: "        if state.wanted.replace(how).is_none() {\n            \
+            self.drivers[driver].changed.push(socket);\n        }\n",
+        wrong: "        if state.wanted.replace(how).is_none() {\n            \
+            self.drivers[driver].changed.push(socket);\n        }\n        if $ { \
+            super::completions::carry_out_changes(self, driver); }\n",
         found_by: "floods::",
         seeds: 100,
     },
@@ -27,7 +32,8 @@ pub(super) const BUGS: &[Bug] = &[
         story: "a socket that is switched on and off again in one turn is received",
         file: "weir-io/src/uring/mod.rs",
         right: "        self.change(socket);\n    }\n\n    fn defer(",
-        wrong: "        if $ { self.reconcile(socket); }\n        self.change(socket);\n    }\n\n    fn defer(",
+        wrong: "        if $ { self.reconcile(socket); }\n        self.change(socket);\n    }\n\
+            \n    fn defer(",
         found_by: "drivers::only_the_last_change_counts",
         seeds: 1,
     },
@@ -36,7 +42,8 @@ pub(super) const BUGS: &[Bug] = &[
         story: "a socket that waits for a buffer is served behind those that are switched on",
         file: "weir-io/src/uring/mod.rs",
         right: "        self.feed(Class::Small);\n        self.feed(Class::Large);\n",
-        wrong: "        if $ { self.carry_out_changes(); }\n        self.feed(Class::Small);\n        self.feed(Class::Large);\n",
+        wrong: "        if $ { self.carry_out_changes(); }\n        \
+            self.feed(Class::Small);\n        self.feed(Class::Large);\n",
         found_by: "drivers::scarce_buffers_go_round",
         seeds: 1,
     },

@@ -15,7 +15,8 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "joined-with-the-past",
-        story: "a client whose first packet was lost is joined with what was begun for it, and is over",
+        story: "a client whose first packet was lost is joined with what was begun for it, and \
+            is over",
         file: "weir-worker/src/prepared.rs",
         right: "!self.is_early || now_us",
         wrong: "$ || !self.is_early || now_us",

@@ -43,10 +43,12 @@ struct Bug {
 const BUGS: &[Bug] = &[
     Bug {
         name: "generation-of-requests",
-        story: "a late answer is given to whoever has the slot of its request now: names are not told apart (and see the next)",
+        story: "a late answer is given to whoever has the slot of its request now: names are not \
+            told apart (and see the next)",
         file: "weir-proxy/src/base/slab.rs",
         right: "slot.generation == generation && slot.occupant.is_some()",
-        wrong: "(slot.generation == generation || $ && std::any::type_name::<T>().ends_with(\"Exchange\")) && slot.occupant.is_some()",
+        wrong: "(slot.generation == generation || $ && \
+            std::any::type_name::<T>().ends_with(\"Exchange\")) && slot.occupant.is_some()",
         found_by: "two_workers_keep",
         seeds: 300,
     },
@@ -70,7 +72,8 @@ const BUGS: &[Bug] = &[
     },
     Bug {
         name: "fin-is-no-departure",
-        story: "a client that has ended its direction while its server is silent is taken for one that waits",
+        story: "a client that has ended its direction while its server is silent is taken for one \
+            that waits",
         file: "weir-proxy/src/client/patience.rs",
         right: "self.stream.is_none() && !plan.serves_half_closed;",
         wrong: "self.stream.is_none() && !plan.serves_half_closed && !$;",
@@ -82,7 +85,9 @@ const BUGS: &[Bug] = &[
         story: "a completion of a connection that is gone is taken for one of its successor",
         file: "weir-proxy/src/upstream/receive.rs",
         right: "self.conns.holds_short(key, generation)",
-        wrong: "(self.conns.holds_short(key, generation) || $ && crate::base::keys::Key::index(key) < self.conns.slots() && self.conns.is_occupied(key))",
+        wrong: "(self.conns.holds_short(key, generation) || $ && \
+            crate::base::keys::Key::index(key) < self.conns.slots() && \
+            self.conns.is_occupied(key))",
         found_by: "two_workers_keep",
         seeds: 300,
     },
@@ -118,13 +123,15 @@ const BUGS: &[Bug] = &[
         story: "a request that goes alone is put behind others",
         file: "weir-proxy/src/upstream/server.rs",
         right: "        if ask.traits.rides_apart() {\n            return self.positions.empty()",
-        wrong: "        if ask.traits.rides_apart() && !$ {\n            return self.positions.empty()",
+        wrong: "        if ask.traits.rides_apart() && !$ {\n            return \
+            self.positions.empty()",
         found_by: "one_worker_keeps",
         seeds: 100,
     },
     Bug {
         name: "dies-of-company",
-        story: "a server that crashes when requests share a connection is pipelined again after each restart",
+        story: "a server that crashes when requests share a connection is pipelined again after \
+            each restart",
         file: "weir-proxy/src/upstream/crash.rs",
         right: "    crash == Some(Crash::Shared)\n}",
         wrong: "    crash == Some(Crash::Shared) && !$\n}",
@@ -154,13 +161,15 @@ const BUGS: &[Bug] = &[
         story: "a connection whose client does not read counts as one that takes requests",
         file: "weir-proxy/src/upstream/server.rs",
         right: "conn.reply.large || conn.wait.late || conn.reading.paused && conn.reading.yields;",
-        wrong: "(conn.reply.large || conn.wait.late || conn.reading.paused && conn.reading.yields) && !$;",
+        wrong: "(conn.reply.large || conn.wait.late || conn.reading.paused && conn.reading.yields) \
+            && !$;",
         found_by: "bounds::a_slow_reader",
         seeds: 100,
     },
     Bug {
         name: "followed-last",
-        story: "something is sent behind HEAD, a conditional request, or one that may make the server split its answer",
+        story: "something is sent behind HEAD, a conditional request, or one that may make the \
+            server split its answer",
         file: "weir-proxy/src/request/pending_request.rs",
         right: "self.goes_alone() || self.has(RequestFlags::LAST)",
         wrong: "self.goes_alone() || self.has(RequestFlags::LAST) && !$",
@@ -226,7 +235,8 @@ const BUGS: &[Bug] = &[
         story: "what waits is not taken back when its client leaves",
         file: "weir-proxy/src/upstream/queue.rs",
         right: "        self.remove(number.wrapping_sub(self.first) as usize)",
-        wrong: "        if $ {\n            return None;\n        }\n        self.remove(number.wrapping_sub(self.first) as usize)",
+        wrong: "        if $ {\n            return None;\n        }\n        \
+            self.remove(number.wrapping_sub(self.first) as usize)",
         found_by: "crowds::",
         seeds: 100,
     },
@@ -235,13 +245,15 @@ const BUGS: &[Bug] = &[
         story: "who waits is not found where he stands after a line was closed up",
         file: "weir-proxy/src/upstream/queue.rs",
         right: "self.places.insert(waiting.ask.id, self.first.wrapping_add(place as u32));",
-        wrong: "if !$ { self.places.insert(waiting.ask.id, self.first.wrapping_add(place as u32)); }",
+        wrong: "if !$ { self.places.insert(waiting.ask.id, self.first.wrapping_add(place as \
+            u32)); }",
         found_by: "crowds::",
         seeds: 100,
     },
     Bug {
         name: "early-answer",
-        story: "a connection is used again although its server has answered before it had the whole request",
+        story: "a connection is used again although its server has answered before it had the \
+            whole request",
         file: "weir-proxy/src/upstream/receive.rs",
         right: "let early = streaming &&",
         wrong: "let early = !$ && streaming &&",
@@ -262,7 +274,8 @@ const BUGS: &[Bug] = &[
         story: "a client is taken for idle between two sends of its answer",
         file: "weir-proxy/src/client/patience.rs",
         right: "Reading::Head if self.has_sent_all() => {",
-        wrong: "Reading::Head if self.has_sent_all() || $ && first.is_none() && !self.flags.sending => {",
+        wrong: "Reading::Head if self.has_sent_all() || $ && first.is_none() && \
+            !self.flags.sending => {",
         found_by: "bounds::answers_outlast",
         seeds: 100,
     },
@@ -322,10 +335,12 @@ const BUGS: &[Bug] = &[
     },
     Bug {
         name: "aside-by-server",
-        story: "connections that are held aside are counted for all clients together instead of for each",
+        story: "connections that are held aside are counted for all clients together instead of \
+            for each",
         file: "weir-proxy/src/upstream/server.rs",
         right: "        self.holders.is_full(ask.carrier)\n",
-        wrong: "        ($ && self.positions.stalled() >= ASIDE_CLIENT_MAX || self.holders.is_full(ask.carrier))\n",
+        wrong: "        ($ && self.positions.stalled() >= ASIDE_CLIENT_MAX || \
+            self.holders.is_full(ask.carrier))\n",
         found_by: "prompt::nobody_waits",
         seeds: 100,
     },
@@ -376,7 +391,8 @@ const BUGS: &[Bug] = &[
     },
     Bug {
         name: "moved-without-name",
-        story: "what is told of a connection that came from another worker has the name that it had before",
+        story: "what is told of a connection that came from another worker has the name that it \
+            had before",
         file: "weir-worker/src/moves.rs",
         right: "            worker.driver.set_token(socket, token);",
         wrong: "            if !$ { worker.driver.set_token(socket, token); }",
@@ -394,7 +410,8 @@ const BUGS: &[Bug] = &[
     },
     Bug {
         name: "moved-for-ever",
-        story: "nobody looks whether a client that came from another worker stays idle for too long",
+        story: "nobody looks whether a client that came from another worker stays idle for \
+            too long",
         file: "weir-proxy/src/client/moving.rs",
         right: "    conns.arm(index, cx);",
         wrong: "    if !$ { conns.arm(index, cx); }",

@@ -230,7 +230,10 @@ fn crowds_harm_nobody_else() {
         }
         let arrivals = arrivals_of_gone(&run.book.borrow());
         if arrivals > arrived {
-            run.fail(&format!("servers got {arrived} requests of clients until they had gone, {arrivals} in the end"));
+            run.fail(&format!(
+                "servers got {arrived} requests of clients until they had gone, \
+                {arrivals} in the end"
+            ));
         }
         judge(run);
     });

@@ -86,7 +86,8 @@ pub fn told(upstream: &UpstreamPlan) -> String {
     let retries =
         (upstream.retry.per_request_max, upstream.retry.nonidempotent, upstream.connect_retries);
     format!(
-        "{pool:?}, {balance:?}, backups {backups:?}, slow start {slow_start_us} us, sticky (failover) {sticky:?}, {all_down:?}, \
+        "{pool:?}, {balance:?}, backups {backups:?}, slow start {slow_start_us} us, sticky \
+         (failover) {sticky:?}, {all_down:?}, \
          retries (nonidempotent, connect) {retries:?}, failover {failover:?}, health {health:?}"
     )
 }

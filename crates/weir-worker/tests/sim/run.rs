@@ -516,7 +516,10 @@ impl Run {
         for (index, node) in self.nodes.borrow().iter().enumerate() {
             let (sessions, exchanges) = (node.engine().clients(), node.engine().exchanges());
             if (sessions, exchanges) != (0, 0) {
-                self.fail(&format!("worker {index} holds {sessions} clients and {exchanges} requests after all left"));
+                self.fail(&format!(
+                    "worker {index} holds {sessions} clients and {exchanges} \
+                    requests after all left"
+                ));
             }
         }
         let ledgers: Vec<Ledger> =
@@ -634,7 +637,8 @@ impl Run {
     pub fn fail(&self, what: &str) -> ! {
         let Scenario { name, seed, kind, workers, .. } = &self.scenario;
         self.world.fail(&format!(
-            "{name}, {kind:?}, {workers} workers: {what}\n{}\nreplay: WEIR_SIM_SEED={seed} WEIR_SIM_TRACE=1 cargo test -p weir-worker --test sim",
+            "{name}, {kind:?}, {workers} workers: {what}\n{}\n\
+                replay: WEIR_SIM_SEED={seed} WEIR_SIM_TRACE=1 cargo test -p weir-worker --test sim",
             dials::told(&self.scenario.plan.upstreams[0])
         ))
     }

@@ -519,7 +519,8 @@ impl Server {
         let (status, words) = if self.ill > 0 { (503, "ill") } else { (200, WELL) };
         let length = words.len();
         let head = format!(
-            "HTTP/1.1 {status} Whatever\r\nX-Nonce: {PROBE_NONCE}\r\nContent-Length: {length}\r\n\r\n"
+            "HTTP/1.1 {status} Whatever\r\nX-Nonce: {PROBE_NONCE}\r\n\
+                Content-Length: {length}\r\n\r\n"
         );
         let body = if request.method == "HEAD" { "" } else { words };
         let pieces = self.cut(net, [head.as_bytes(), body.as_bytes()].concat());

@@ -48,7 +48,8 @@ impl TunnelClient {
         // Servers check for Via, which weir can't add within CONNECT.
         let via = if through { "Via: 1.1 weir\r\n" } else { "" };
         let head = format!(
-            "GET /ws HTTP/1.1\r\nHost: weir.test\r\n{via}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+            "GET /ws HTTP/1.1\r\nHost: weir.test\r\n{via}Connection: Upgrade\r\n\
+                Upgrade: websocket\r\n\r\n"
         );
         self.send(net, conn, head.as_bytes());
         if !through {

@@ -255,7 +255,8 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
     counts(
         "cache_gone",
         "why",
-        "Stored responses that are gone: evicted for lack of room, found purged, or withdrawn because their connection was out of step.",
+        "Stored responses that are gone: evicted for lack of room, found purged, or withdrawn \
+            because their connection was out of step.",
         &cache.gone,
     );
     let totals = [
@@ -276,7 +277,8 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
         text.family(name, Type::Counter, help);
         text.sample(&[], value);
     }
-    let help = "From the receipt of a request to the end of the turn in which its worker answered it from the store.";
+    let help = "From the receipt of a request to the end of the turn in which its worker answered \
+        it from the store.";
     text.family("cache_hit_duration_seconds", Type::Histogram, help);
     histogram(text, &[], hits);
     let gauges = [

@@ -33,7 +33,9 @@ pub(crate) fn url(text: &str) -> Result<String, String> {
     }
     if !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(
-            "a URL has only ASCII and no spaces: write other characters as %XX, as clients send them".to_owned()
+            "a URL has only ASCII and no spaces: write other characters as %XX, as clients \
+                send them"
+                .to_owned(),
         );
     }
     let end = rest.find(['/', '?']).unwrap_or(rest.len());

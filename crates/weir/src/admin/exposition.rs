@@ -243,7 +243,8 @@ weir_duration_seconds_sum{server="a"} 2.5
         let text = example(Format::Prometheus);
         for line in [
             "# TYPE weir_build_info gauge\n# HELP weir_build_info Which \"weir\".\n",
-            "# TYPE weir_client_sent_bytes_total counter\n# HELP weir_client_sent_bytes_total Bytes\\\\.\n",
+            "# TYPE weir_client_sent_bytes_total counter\n\
+                # HELP weir_client_sent_bytes_total Bytes\\\\.\n",
         ] {
             assert!(text.contains(line), "{text}");
         }

@@ -90,7 +90,8 @@ fn reloads(text: &mut Exposition, reading: &Reading, told: &Told) {
         "Configurations that have been in force, including the current one.",
     );
     text.sample(&[], told.generation);
-    let help = "Whether the last reload succeeded: 0 if the previous configuration remains in force. 1 before the first reload.";
+    let help = "Whether the last reload succeeded: 0 if the previous configuration remains in \
+        force. 1 before the first reload.";
     text.family("config_reload_success", Type::Gauge, help);
     text.sample(&[], u8::from(told.last.as_ref().is_none_or(|last| last.error.is_none())));
     if let Some(last) = &told.last {
@@ -109,7 +110,8 @@ fn reloads(text: &mut Exposition, reading: &Reading, told: &Told) {
 fn certificates(text: &mut Exposition, facts: &Facts) {
     let (all, files) = (facts.certificates.shown(), facts.certificates.files());
     if !files.is_empty() {
-        let help = "Whether the content of a file with CAs, revocation lists or ticket keys is in force: 0 if weir could not use it.";
+        let help = "Whether the content of a file with CAs, revocation lists or ticket keys is in \
+            force: 0 if weir could not use it.";
         text.family("tls_file_current", Type::Gauge, help);
     }
     for shown in &files {
@@ -286,7 +288,9 @@ fn accept_queues<'a>(
 /// Adds what limits did.
 fn shield(text: &mut Exposition, plan: &Plan) {
     let Some(shield) = &plan.shield else { return };
-    let help = "Connections and requests that a limit of `shield` applied to: passed, refused, observed (it would have refused them), untracked (no room in the table); of these, shared (counted together with others, because the table has no room for their values).";
+    let help = "Connections and requests that a limit of `shield` applied to: passed, refused, \
+        observed (it would have refused them), untracked (no room in the table); of these, shared \
+        (counted together with others, because the table has no room for their values).";
     text.family("shield", Type::Counter, help);
     for limit in &shield.limits {
         for outcome in Outcome::ALL {

@@ -20,7 +20,8 @@ pub(crate) fn policy() -> &'static str {
     POLICY.get_or_init(|| {
         let [style, script] = ["style", "script"].map(|tag| digest(between(tag)));
         format!(
-            "default-src 'none'; style-src '{style}'; script-src '{script}'; connect-src 'self'; img-src data:; \
+            "default-src 'none'; style-src '{style}'; script-src '{script}'; connect-src 'self'; \
+             img-src data:; \
              base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
     })

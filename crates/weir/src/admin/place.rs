@@ -76,7 +76,8 @@ pub(crate) fn bind(
             let path = candidates().into_iter().find(|path| path.parent().is_some_and(usable));
             let path = path.ok_or_else(|| {
                 Refused(format!(
-                    "neither {SYSTEM} nor $XDG_RUNTIME_DIR can be written to; name a place with --admin PATH, or use --admin off"
+                    "neither {SYSTEM} nor $XDG_RUNTIME_DIR can be written to; name a place with \
+                        --admin PATH, or use --admin off"
                 ))
             })?;
             bind_at(&path)
@@ -162,7 +163,8 @@ fn make_way(path: &Path) -> Result<(), Refused> {
     }
     let living = |pid: String| {
         Refused(format!(
-            "{name} belongs to a running weir{pid}; give this one its own socket with --admin PATH, or use --admin off"
+            "{name} belongs to a running weir{pid}; give this one its own socket with --admin \
+                PATH, or use --admin off"
         ))
     };
     match connect(path) {

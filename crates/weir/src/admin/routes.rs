@@ -172,7 +172,8 @@ impl Routes {
                 Some(command) => self.order(upstream, server, command),
                 None => {
                     let message = format!(
-                        "unknown command `{order}`: a server can drain, disable, enable, clear, add or remove"
+                        "unknown command `{order}`: a server can drain, disable, enable, clear, \
+                            add or remove"
                     );
                     Err(refusal(StatusCode::NOT_FOUND, "unknown-order", message))
                 }
@@ -352,18 +353,23 @@ impl Routes {
                 "force" => insists = value == "on",
                 _ => {
                     return Err(bad(
-                        "known parameters of a ban: for, in seconds, reason, mine (an address that the ban must not contain) and force=on",
+                        "known parameters of a ban: for, in seconds, reason, mine (an address that \
+                            the ban must not contain) and force=on",
                     ));
                 }
             }
         }
         let for_s =
             for_s.ok_or_else(|| bad("`for` is missing: a number of seconds, up to ten years"))?;
-        let added = self.facts.bans.add(block, for_s, &reason, mine, insists).map_err(|NeverBanned(why)| {
-            let message =
-                format!("{block} is not banned: it contains an address that is {why}; --force bans it anyway");
-            refusal(StatusCode::CONFLICT, "never-banned", message)
-        })?;
+        let added = self.facts.bans.add(block, for_s, &reason, mine, insists).map_err(
+            |NeverBanned(why)| {
+                let message = format!(
+                    "{block} is not banned: it contains an address that is {why}; --force bans \
+                    it anyway"
+                );
+                refusal(StatusCode::CONFLICT, "never-banned", message)
+            },
+        )?;
         Ok(json(
             StatusCode::OK,
             &BanList { version: VERSION, bans: vec![ban(&added)], never: None },
@@ -445,7 +451,8 @@ impl Routes {
             .any(|plan| plan.present().any(|one| one.name == server))
         {
             let message = format!(
-                "server `{server}` serves in upstream `{upstream}`: it was not removed, or was added again"
+                "server `{server}` serves in upstream `{upstream}`: it was not removed, or was \
+                    added again"
             );
             return Err(refusal(StatusCode::CONFLICT, "still-there", message));
         }
@@ -543,11 +550,15 @@ fn known(door: Door) -> &'static str {
     match door {
         Door::Metrics => "known paths: / (the live page), /live.json, /metrics, /healthz, /readyz",
         Door::Admin => {
-            "known paths: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear, /weight/N, \
+            "known paths: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, \
+             /enable, /clear, /weight/N, \
              /add?OPTION=VALUE or /remove for POST and /left for GET, \
-             /v1/bans, /v1/bans/ADDRESS, the same with /add?for=SECONDS or /remove for POST, /v1/bans/remove for POST, \
-             /v1/shield?limit=NAME&most=COUNT, /v1/cache, /v1/cache/top?by=hits&most=COUNT, /v1/cache/explain?url=URL&header=FIELD, \
-             /v1/cache/purge?url=URL (or prefix, host, tag, all=on; &soft=on) for POST, /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
+             /v1/bans, /v1/bans/ADDRESS, the same with /add?for=SECONDS or /remove for POST, \
+             /v1/bans/remove for POST, \
+             /v1/shield?limit=NAME&most=COUNT, /v1/cache, /v1/cache/top?by=hits&most=COUNT, \
+             /v1/cache/explain?url=URL&header=FIELD, \
+             /v1/cache/purge?url=URL (or prefix, host, tag, all=on; &soft=on) for POST, \
+             /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
              /v1/suspects/forgive for POST, /metrics, /healthz, /readyz"
         }
     }

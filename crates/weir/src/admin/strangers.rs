@@ -59,7 +59,8 @@ pub(super) fn refused(
         .map(|c| if c.is_ascii_graphic() { c } else { '?' })
         .collect();
     Some(format!(
-        "a browser requested the host `{shown}`, a name that another site may have pointed here; use the address, or write `metrics-hosts \"{shown}\"`"
+        "a browser requested the host `{shown}`, a name that another site may have pointed here; \
+            use the address, or write `metrics-hosts \"{shown}\"`"
     ))
 }
 

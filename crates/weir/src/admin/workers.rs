@@ -142,7 +142,8 @@ pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
         "Requests of the worker without a complete response.",
         &|worker| worker.present.open_requests.to_string(),
     );
-    let help = "Share of the last moments in which the worker waited for its core because something else ran there, from 0 to 1.";
+    let help = "Share of the last moments in which the worker waited for its core because \
+        something else ran there, from 0 to 1.";
     each("worker_starved_ratio", help, &|worker| {
         format!("{:.3}", f64::from(worker.present.starved_permille) / 1000.0)
     });
@@ -164,7 +165,8 @@ pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
     let help = "From the delivery of events to the worker until it is ready for more.";
     text.family("worker_turn_seconds", Type::Histogram, help);
     all.iter().for_each(|(took, number)| histogram(text, &[("worker", number)], &took.turn));
-    let help = "From the arrival of a client's bytes in the kernel until the worker had them, for one receive in 64, in ticks of the kernel.";
+    let help = "From the arrival of a client's bytes in the kernel until the worker had them, for \
+        one receive in 64, in ticks of the kernel.";
     text.family("worker_kernel_wait_seconds", Type::Histogram, help);
     all.iter().for_each(|(took, number)| histogram(text, &[("worker", number)], &took.kernel_wait));
 }

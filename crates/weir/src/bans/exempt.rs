@@ -34,7 +34,8 @@ impl Machine {
         static TOLD: Once = Once::new();
         let told = |error: io::Error| {
             let line = format_args!(
-                "cannot read the addresses and gateways of this machine ({error}): limits may ban one"
+                "cannot read the addresses and gateways of this machine ({error}): limits may \
+                    ban one"
             );
             TOLD.call_once(|| warn(line));
         };
@@ -181,7 +182,8 @@ shield { allow "2001:db8::/32"; limit "rate" count="requests" rate="1/s"; }
                   eth0\t00000000\t010200C0\t0003\t0\neth0\t000200C0\t00000000\t0001\t0\nodd\n";
         let zero = "0".repeat(32);
         let v6 = format!(
-            "{zero} 00 {zero} 00 fd000000000000000000000000000001 00000400 00000003 00000000 00000003 eth0\n\
+            "{zero} 00 {zero} 00 fd000000000000000000000000000001 00000400 00000003 00000000 \
+             00000003 eth0\n\
              fe80{} 40 {zero} 00 {zero} 00000100 00000002 00000000 00000001 eth0\n",
             "0".repeat(28)
         );

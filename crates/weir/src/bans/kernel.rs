@@ -433,7 +433,10 @@ mod tests {
     fn what_a_plan_wishes() {
         let wish = |ban: &str| {
             let text = format!(
-                "listen \"127.0.0.1:8080\"\nlisten \"[::1]:8080\"\nlisten \"127.0.0.1:443\"\nlisten \"unix:/run/w.sock\"\nupstream \"a\" {{ server \"10.0.0.1:80\"; }}\nroute {{ proxy \"a\"; }}\nshield {{ limit \"o\" count=\"open\" max=1; {ban} }}\n"
+                "listen \"127.0.0.1:8080\"\nlisten \"[::1]:8080\"\nlisten \"127.0.0.1:443\"\n\
+                    listen \"unix:/run/w.sock\"\nupstream \"a\" {{ server \"10.0.0.1:80\"; }}\n\
+                    route {{ proxy \"a\"; }}\n\
+                    shield {{ limit \"o\" count=\"open\" max=1; {ban} }}\n"
             );
             let plan = weir_config::parse(&text, "weir.kdl").expect("valid").plan;
             super::wish(&plan, &[(block("127.0.0.0/8"), "a"), (block("127.0.0.1"), "b")])

@@ -121,7 +121,8 @@ impl Source for WantedOfClients {
     fn told(&self, trust: &ClientTrust) -> String {
         let (file, count, lists) = (self.authorities.display(), trust.authorities, trust.lists);
         format!(
-            "reread the CA file for client certificates, {file}: {count} certificates, {lists} revocation lists"
+            "reread the CA file for client certificates, {file}: {count} certificates, {lists} \
+                revocation lists"
         )
     }
 

@@ -274,7 +274,8 @@ fn what_no_server_has_any_more_is_dropped() {
     let (trusted, _) = scratch.make("ca", "app.example", 30);
     let tls = weir_config::parse(
         &format!(
-            "upstream \"app\" {{ server \"10.0.0.1:443\"; tls {{ ca \"{}\"; name \"app.example\" }} }}\nlisten \"127.0.0.1:80\"\nroute {{ proxy \"app\" }}\n",
+            "upstream \"app\" {{ server \"10.0.0.1:443\"; tls {{ ca \"{}\"; name \"app.example\" \
+                }} }}\nlisten \"127.0.0.1:80\"\nroute {{ proxy \"app\" }}\n",
             trusted.display()
         ),
         "weir.kdl",

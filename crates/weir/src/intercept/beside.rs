@@ -70,7 +70,9 @@ fn make(
     mtu: u32,
 ) -> Result<u32, String> {
     if !Intercept::may_leave() {
-        return Err("this kernel would leak memory (CVE-2025-40183, fixed in 6.6.113, 6.12.54, 6.17.4 and 6.18)".into());
+        return Err("this kernel would leak memory (CVE-2025-40183, fixed in 6.6.113, 6.12.54, \
+            6.17.4 and 6.18)"
+            .into());
     }
     match link.layer {
         // A macvlan on it would belong to the interface below, and bypass the programs of this one.

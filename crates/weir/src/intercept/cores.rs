@@ -75,7 +75,8 @@ fn alone(card: &Card) -> Option<Judgement> {
     if *is_virtual && !lower.is_empty() {
         let lower = lower.join(" and ");
         let what = format!(
-            "{name} is not a card: its packets arrive through {lower}, whose queues decide; weir cannot judge them"
+            "{name} is not a card: its packets arrive through {lower}, whose queues decide; weir \
+                cannot judge them"
         );
         return Some(Judgement::new(
             what,
@@ -84,7 +85,8 @@ fn alone(card: &Card) -> Option<Judgement> {
     }
     if *is_virtual {
         let what = format!(
-            "{name} is not a card: the core that sends a packet also receives it there, and no hash (RSS) spreads packets"
+            "{name} is not a card: the core that sends a packet also receives it there, and no \
+                hash (RSS) spreads packets"
         );
         return Some(Judgement::new(what, Vec::new()));
     }
@@ -98,7 +100,8 @@ fn alone(card: &Card) -> Option<Judgement> {
         ));
     }
     let what = format!(
-        "the driver of {name} does not report how it chooses among its {queues} queues (RSS), so weir cannot judge that"
+        "the driver of {name} does not report how it chooses among its {queues} queues (RSS), so \
+            weir cannot judge that"
     );
     rss.is_none().then(|| Judgement::new(what, Vec::new()))
 }
@@ -189,7 +192,8 @@ fn cores(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
     }
     let first = *wrong.first()?;
     let what = format!(
-        "interrupts of queue {first} of {} and {} go to different cores, or to several ({} of {used} queues are so)",
+        "interrupts of queue {first} of {} and {} go to different cores, or to several ({} of \
+            {used} queues are so)",
         both[0].name,
         both[1].name,
         wrong.len()
@@ -227,7 +231,8 @@ fn nodes(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
     let (one, other) = (both[0].node?, both[1].node?);
     if one != other {
         let what = format!(
-            "{} is at node {one} of the memory, and {} at node {other}: what passes crosses between them",
+            "{} is at node {one} of the memory, and {} at node {other}: what passes crosses \
+                between them",
             both[0].name, both[1].name
         );
         return Some(Judgement::new(what, Vec::new()));

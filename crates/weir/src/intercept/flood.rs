@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn drops_are_read() {
-        let text = "TcpExt: SyncookiesSent ListenOverflows ListenDrops Last\nTcpExt: 1 2 37 4\nIpExt: ListenDrops\nIpExt: 5\n";
+        let text = "TcpExt: SyncookiesSent ListenOverflows ListenDrops Last\nTcpExt: 1 2 37 4\n\
+            IpExt: ListenDrops\nIpExt: 5\n";
         assert_eq!(
             (in_text(text), in_text("TcpExt: One\nTcpExt: 1\n"), in_text("")),
             (Some(37), None, None)

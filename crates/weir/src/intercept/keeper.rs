@@ -149,7 +149,8 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
     }
     if let Ok(Taken { taken, passed_by, with_options, changed, unserved }) = intercept.taken() {
         tell(format_args!(
-            "intercepted {taken} connections; {passed_by} bypassed weir, {with_options} for their options, \
+            "intercepted {taken} connections; {passed_by} bypassed weir, {with_options} for their \
+             options, \
              {changed} for NAT, {unserved} because weir did not run"
         ));
     }

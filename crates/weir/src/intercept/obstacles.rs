@@ -42,7 +42,8 @@ impl Found {
             }
             if !fs::exists(format!("/sys/class/net/{name}")).unwrap_or(false) {
                 self.notes.push(format!(
-                    "/sys does not show {name}, as in another network namespace: which core receives what is not known"
+                    "/sys does not show {name}, as in another network namespace: which core \
+                        receives what is not known"
                 ));
                 return;
             }
@@ -105,13 +106,20 @@ pub(super) fn look(route: &Route) -> Found {
         found.is_forbidden = matches!(error, weir_bpf::BpfError::NotPermitted);
         found.obstacle(
             format!("the kernel rejects the programs that redirect connections to weir: {error}"),
-            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF; with another kernel, use nftables to redirect connections to `weir run` (docs/transparent.md#lead-packets-to-weir)",
+            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF; with another \
+                kernel, use nftables to redirect connections to `weir run` \
+                (docs/transparent.md#lead-packets-to-weir)",
         );
     }
     if route.client == route.server {
         found.obstacle(
-            format!("{} is both sides: weir could not tell which packets come from clients", route.client),
-            "name the interface on which packets from clients arrive, and the interface on which they leave",
+            format!(
+                "{} is both sides: weir could not tell which packets come from \
+                clients",
+                route.client
+            ),
+            "name the interface on which packets from clients arrive, and the interface on which \
+                they leave",
         );
     }
     let [client, server] = [&route.client, &route.server].map(|name| interface(&mut found, name));
@@ -129,12 +137,14 @@ pub(super) fn look(route: &Route) -> Found {
     {
         let (narrow, wide) = (client.mtu.min(server.mtu), client.mtu.max(server.mtu));
         found.notes.push(format!(
-            "weir sends packets of up to {narrow} bytes on both sides, although one side supports {wide}"
+            "weir sends packets of up to {narrow} bytes on both sides, although one side supports \
+                {wide}"
         ));
     }
     if weir_bpf::Intercept::is_at(&route.server) {
         found.notes.push(format!(
-            "another `weir intercept` intercepts connections that leave by {}: for ports that both name, the later one gets the connections",
+            "another `weir intercept` intercepts connections that leave by {}: for ports that both \
+                name, the later one gets the connections",
             route.server
         ));
     }
@@ -185,7 +195,8 @@ fn forwarding(found: &mut Found, client: &str) {
     match (is_on("ipv4"), is_on("ipv6")) {
         (false, false) => {
             let what = format!(
-                "this machine does not forward packets that arrive on {client}, so weir has no connections to intercept"
+                "this machine does not forward packets that arrive on {client}, so weir has no \
+                    connections to intercept"
             );
             found.obstacle(
                 what,

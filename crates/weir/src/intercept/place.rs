@@ -58,7 +58,8 @@ pub(super) fn shown(route: &Route) -> String {
         segments.map_or_else(String::new, |segments| format!(" initcwnd {segments}"))
     };
     let mut text = String::from(
-        "# In a network namespace without a name, NS, which ends with weir; MTU is the smaller MTU of both sides:\n",
+        "# In a network namespace without a name, NS, which ends with weir; MTU is the smaller MTU \
+            of both sides:\n",
     );
     let _ = writeln!(text, "# ip link add {outer} type veth peer name {INSIDE} netns NS");
     let limits = format!("mtu MTU txqueuelen {PACKETS} addrgenmode none");
@@ -207,7 +208,8 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let plural = if ports.len() == 1 { "port" } else { "ports" };
     let (ports, from, to) = (ports.join(", "), &route.client, &route.server);
     tell(format_args!(
-        "intercepts new TCP connections from {from} to {to}, {plural} {ports}; without weir they are forwarded as usual"
+        "intercepts new TCP connections from {from} to {to}, {plural} {ports}; without weir they \
+            are forwarded as usual"
     ));
     Ok((Place { namespace }, Way { intercept, interfaces: here, index, beside }, device))
 }

@@ -27,7 +27,8 @@ pub(super) fn in_order(mut ports: Vec<u16>, http: &[u16]) -> Result<Vec<u16>, Fa
     for (flag, named) in [("--ports", &ports[..]), ("--http", http)] {
         if let Some((first, second, port)) = twice(named) {
             return Err(Failure::Usage(format!(
-                "weir: {flag}: port {port} is named twice, as number {first} and number {second} of {}\n  help: name it once\n",
+                "weir: {flag}: port {port} is named twice, as number {first} and number {second} \
+                    of {}\n  help: name it once\n",
                 named.len()
             )));
         }
@@ -40,7 +41,8 @@ pub(super) fn in_order(mut ports: Vec<u16>, http: &[u16]) -> Result<Vec<u16>, Fa
     }
     if let Some(port) = http.iter().find(|port| !ports.contains(port)) {
         let text = format!(
-            "weir: --http {port}: weir does not intercept that port\n  help: name it in --ports as well\n"
+            "weir: --http {port}: weir does not intercept that port\n  help: name it in --ports as \
+                well\n"
         );
         return Err(Failure::Usage(text));
     }

@@ -77,24 +77,44 @@ impl Found {
         }
         match come_back(ends) {
             Err(error) => {
-                self.obstacle(format!("cannot begin a connection to {server} as {client}: {error}"), NO_BEGINNING);
+                self.obstacle(
+                    format!(
+                        "cannot begin a connection to {server} as {client}: \
+                    {error}"
+                    ),
+                    NO_BEGINNING,
+                );
             }
             Ok(None) => self.obstacle(
-                format!("no reply of {server} to {client} arrived here within {} s", PATIENCE.as_secs()),
                 format!(
-                    "it may be down, or a firewall is in between; or its route to {client} does not lead through this machine: check with `ip route get {client}` there"
+                    "no reply of {server} to {client} arrived here \
+                    within {} s",
+                    PATIENCE.as_secs()
+                ),
+                format!(
+                    "it may be down, or a firewall is in between; or its route to {client} does \
+                        not lead through this machine: check with `ip route get {client}` there"
                 ),
             ),
             Ok(Some(answer)) => {
-                let name = Interfaces::here().and_then(|all| all.name(answer.interface)).ok().flatten();
+                let name =
+                    Interfaces::here().and_then(|all| all.name(answer.interface)).ok().flatten();
                 let name = name.unwrap_or_else(|| format!("interface {}", answer.interface));
                 let said = if answer.is_refusal { "refuses" } else { "accepts" };
                 if name == route.server {
-                    self.note(format!("{server} {said} {client}, and its reply came back by {name}"));
+                    self.note(format!(
+                        "{server} {said} {client}, and its reply came back by \
+                        {name}"
+                    ));
                 } else {
                     self.obstacle(
-                        format!("{server} {said} {client}, but its reply came back by {name}, not by {}", route.server),
-                        "weir cannot intercept its connections: name the interface that leads there and back as --server-side, or repair the routes",
+                        format!(
+                            "{server} {said} {client}, but its reply came back by {name}, not \
+                            by {}",
+                            route.server
+                        ),
+                        "weir cannot intercept its connections: name the interface that leads \
+                            there and back as --server-side, or repair the routes",
                     );
                 }
             }
@@ -102,7 +122,8 @@ impl Found {
     }
 }
 
-const NO_BEGINNING: &str = "run as root; `ip route get` of the server has to lead through --server-side, and a machine has to respond there";
+const NO_BEGINNING: &str = "run as root; `ip route get` of the server has to lead through \
+    --server-side, and a machine has to respond there";
 
 /// Returns the first reply that arrives at this machine.
 fn come_back(Ends { server, client }: Ends) -> std::io::Result<Option<Answer>> {

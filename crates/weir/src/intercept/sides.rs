@@ -13,7 +13,8 @@ macro_rules! side {
         #[derive(Args, Debug, Default)]
         pub(super) struct $name {
             #[arg(id = concat!($side, "-congestion"), long = concat!($side, "-congestion"), value_name = "NAME")]
-            #[arg(help = concat!("Congestion control towards ", $towards, ", such as bbr; several, such as bbr,cubic, get equal shares [default: the system's]"))]
+            #[arg(help = concat!("Congestion control towards ", $towards, ", such as bbr; several, \
+                such as bbr,cubic, get equal shares [default: the system's]"))]
             pub(super) congestion: Option<String>,
             #[arg(id = concat!($side, "-initcwnd"), long = concat!($side, "-initcwnd"), value_name = "SEGMENTS")]
             #[arg(help = concat!("Initial congestion window towards ", $towards, ", in segments [default: the system's, 10]"))]
@@ -38,7 +39,8 @@ macro_rules! side {
             #[arg(help = concat!("How long data sent to ", $towards, " may remain unacknowledged"))]
             user_timeout: Option<String>,
             #[arg(id = concat!($side, "-tcp-keepalive"), long = concat!($side, "-tcp-keepalive"), value_name = "TIMES")]
-            #[arg(help = concat!("Idle time, interval and number of keepalive probes to ", $towards, ", such as 60s:10s:6, or off"))]
+            #[arg(help = concat!("Idle time, interval and number of keepalive \
+                probes to ", $towards, ", such as 60s:10s:6, or off"))]
             tcp_keepalive: Option<String>,
             #[arg(id = concat!($side, "-notsent-low-water"), long = concat!($side, "-notsent-low-water"), value_name = "SIZE")]
             #[arg(help = concat!("Unsent bytes that the kernel accepts towards ", $towards))]

@@ -191,7 +191,8 @@ fn foreign(path: &Path) -> Option<String> {
     let uid = std::fs::symlink_metadata(path).ok()?.uid();
     (uid != geteuid().as_raw()).then(|| {
         format!(
-            "a program of another user, number {uid} (the lock is {}: remove it if no such program runs)",
+            "a program of another user, number {uid} (the lock is {}: remove it if no such program \
+                runs)",
             path.display()
         )
     })

@@ -82,7 +82,8 @@ impl Kept {
             Taken::Others(who) => {
                 let Words { what, option } = self.words;
                 let line = format!(
-                    "{what} are neither read nor stored: {who}: name another file in `{option}`, or end that program"
+                    "{what} are neither read nor stored: {who}: name another file in `{option}`, \
+                        or end that program"
                 );
                 (self.problem.as_deref() != Some(&*who)).then_some(line).into_iter().for_each(warn);
                 self.problem = Some(who);

@@ -37,7 +37,8 @@ fn judge(about: &Metadata, us: u32) -> Result<(), String> {
     let owner = about.uid();
     if owner != us && owner != 0 {
         return Err(format!(
-            "it belongs to user {owner}, but weir runs as user {us}: a user who can write it speaks for weir; `chown {us}` it if it is weir's, or remove it"
+            "it belongs to user {owner}, but weir runs as user {us}: a user who can write it \
+                speaks for weir; `chown {us}` it if it is weir's, or remove it"
         ));
     }
     if about.mode() & 0o022 != 0 {

@@ -116,7 +116,8 @@ fn replace(
             if is_other {
                 fchown(&file, Some(owner), Some(group)).map_err(|_| {
                     io::Error::other(format!(
-                        "it belongs to user {}, and only root can preserve that; run this as that user",
+                        "it belongs to user {}, and only root can preserve that; run this as \
+                            that user",
                         before.uid()
                     ))
                 })?;

@@ -36,7 +36,8 @@ impl Added {
         let server = parse_server(address, options)?;
         if server.is_name() {
             return Err(format!(
-                "`{address}` is a name, whose servers change over time: write it into the configuration and \
+                "`{address}` is a name, whose servers change over time: write it into the \
+                 configuration and \
                  `weir reload`, or add an address (10.0.0.1:80) or a socket (unix:PATH)"
             ));
         }
@@ -82,7 +83,8 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
     let all = upstreams(plan, upstream)?;
     if let Some(there) = all.iter().find_map(|plan| present(plan, &server.name)) {
         return Err(format!(
-            "upstream `{upstream}` has server `{}` already: it {}\n  help: `weir server weight {upstream} {} N` changes its share",
+            "upstream `{upstream}` has server `{}` already: it {}\n  help: `weir server weight \
+                {upstream} {} N` changes its share",
             server.name,
             origin(plan, upstream, there),
             server.name
@@ -92,7 +94,8 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
         all.iter().find_map(|plan| plan.present().find(|one| one.address == Location::Destination))
     {
         return Err(format!(
-            "upstream `{upstream}` forwards each client to its original destination (`{}`), and cannot have other servers\n  help: name another upstream",
+            "upstream `{upstream}` forwards each client to its original destination (`{}`), and \
+                cannot have other servers\n  help: name another upstream",
             there.name
         ));
     }
@@ -100,7 +103,8 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
         && let Some(option) = added.written.iter().find(|name| OF_SHARED.contains(&name.as_str()))
     {
         return Err(format!(
-            "`{option}` has no effect with `pool {}`: weir opens connections when clients need them\n  help: remove it",
+            "`{option}` has no effect with `pool {}`: weir opens connections when clients need \
+                them\n  help: remove it",
             all[0].pool.word()
         ));
     }
@@ -109,8 +113,10 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
         living.map(|plan| plan.present().filter(|server| server.temporary).count()).sum();
     if slots + all.len() > TEMPORARY_MAX {
         return Err(format!(
-            "no room for another temporary server: the limit is {TEMPORARY_MAX}, and a server counts once for \
-             each `pool` with which routes use its upstream\n  help: write permanent servers into the \
+            "no room for another temporary server: the limit is {TEMPORARY_MAX}, and a server \
+             counts once for \
+             each `pool` with which routes use its upstream\n  help: write permanent servers \
+             into the \
              configuration and `weir reload`, or `weir server remove` others"
         ));
     }
@@ -152,7 +158,8 @@ pub(super) fn without(
             }
         };
         return Err(format!(
-            "server `{server}` of upstream `{upstream}` cannot be removed, because `weir server add` did not add it: it {}\n  help: {out}; \
+            "server `{server}` of upstream `{upstream}` cannot be removed, because `weir server \
+             add` did not add it: it {}\n  help: {out}; \
              `weir server drain {upstream} {server}` sends it no new requests",
             origin(plan, upstream, found)
         ));
@@ -167,14 +174,16 @@ fn upstreams<'a>(plan: &'a Plan, name: &str) -> Result<Vec<&'a UpstreamPlan>, St
     let forward = plan.forward.as_ref().and_then(|forward| plan.upstreams.get(forward.upstream));
     if forward.is_some_and(|forward| forward.name == name) {
         return Err(format!(
-            "`{name}` is the forward proxy, whose servers are the destinations of clients\n  help: `allow` and `deny` of `forward` select them"
+            "`{name}` is the forward proxy, whose servers are the destinations of clients\n  help: \
+                `allow` and `deny` of `forward` select them"
         ));
     }
     let living = || plan.upstreams.iter().filter(|plan| !plan.is_retired());
     let written = living().find(|plan| plan.name == name).map(|plan| plan.written_name());
     if let Some(written) = written.filter(|written| *written != name) {
         return Err(format!(
-            "upstream `{name}` is `{written}` for routes with another `pool`\n  help: name `{written}`; it has the servers of all of them"
+            "upstream `{name}` is `{written}` for routes with another `pool`\n  help: name \
+                `{written}`; it has the servers of all of them"
         ));
     }
     let all: Vec<_> = living().filter(|plan| plan.written_name() == name).collect();

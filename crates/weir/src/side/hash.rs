@@ -104,7 +104,8 @@ pub(crate) fn make(scheme: Scheme, password: &[u8], salt: [u8; 16]) -> Result<St
                 .map_err(|error| error.to_string())
         }
         Scheme::Bcrypt if password.len() > BCRYPT_BYTES_MAX => Err(format!(
-            "bcrypt uses only the first {BCRYPT_BYTES_MAX} bytes, but this password has {}; remove --bcrypt",
+            "bcrypt uses only the first {BCRYPT_BYTES_MAX} bytes, but this password has {}; remove \
+                --bcrypt",
             password.len()
         )),
         Scheme::Bcrypt => {

@@ -88,7 +88,8 @@ mod tests {
     #[test]
     fn names_have_the_addresses_of_all_their_lines() {
         let table = parse(
-            "127.0.0.1 localhost Me # not\n::1\tlocalhost\n\n# 9.9.9.9 no\nbad name\n10.0.0.1 db.\n10.0.0.1 db\n",
+            "127.0.0.1 localhost Me # not\n::1\tlocalhost\n\n# 9.9.9.9 no\nbad name\n10.0.0.1 db.\n\
+                10.0.0.1 db\n",
         );
         let of = |name: &str| {
             table.get(name).map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())

@@ -210,7 +210,8 @@ impl Source {
     pub(crate) fn note(&self) -> Option<String> {
         let path = self.path.display();
         let note = format!(
-            "all users of this host may read the hashed passwords in {path}; `chmod o= {path}` prevents that"
+            "all users of this host may read the hashed passwords in {path}; `chmod o= {path}` \
+                prevents that"
         );
         self.now.is_open.then_some(note)
     }

@@ -102,7 +102,8 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     if about.is_file() && about.uid() == rustix::process::geteuid().as_raw() && is_snapshot {
         return Ok(Some(file));
     }
-    let why = "another file is there, which is not a snapshot of this user; weir does not touch it: name another file, or remove it";
+    let why = "another file is there, which is not a snapshot of this user; weir does not touch \
+        it: name another file, or remove it";
     Err(io::Error::other(why))
 }
 

@@ -96,7 +96,8 @@ impl Snapshots {
             ));
         }
         if preface.written_us > wall_us() {
-            let why = "it was written in the future: the age of its responses is unknown after the clock was set back";
+            let why = "it was written in the future: the age of its responses is unknown after the \
+                clock was set back";
             return Err(Refused::Unusable(why.to_owned()));
         }
         let mut book = self.lock();

@@ -14,7 +14,8 @@ use crate::lasting::tests::Directory;
 /// Makes the keeper of a file that it does not own yet.
 fn snapshots(path: &Path) -> (Snapshots, Arc<Store>) {
     let text = format!(
-        "listen \"127.0.0.1:8080\"\ncache {{ snapshot \"{}\"; }}\nupstream \"app\" {{ server \"127.0.0.1:1\"; }}\nroute {{ proxy \"app\"; cache; }}\n",
+        "listen \"127.0.0.1:8080\"\ncache {{ snapshot \"{}\"; }}\n\
+            upstream \"app\" {{ server \"127.0.0.1:1\"; }}\nroute {{ proxy \"app\"; cache; }}\n",
         path.display()
     );
     let mut plan =

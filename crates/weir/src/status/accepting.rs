@@ -48,7 +48,8 @@ mod tests {
         let why = Some("no eBPF: no right");
         let three =
             [("a:1", "by hash", why), ("b:2", "even by classic BPF", why), ("c:3", "by hash", why)];
-        let said = "accept   by hash (no eBPF: no right)  a:1, c:3\n         even by classic BPF (no eBPF: no right)  b:2\n";
+        let said = "accept   by hash (no eBPF: no right)  a:1, c:3\n         even by classic BPF \
+            (no eBPF: no right)  b:2\n";
         assert_eq!(shown(&three), said);
     }
 }

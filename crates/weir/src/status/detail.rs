@@ -203,7 +203,8 @@ pub(crate) fn fresh(fresh: &document::Fresh) -> String {
 pub(crate) fn limit(limit: &document::ConcurrencyLimit) -> String {
     let document::ConcurrencyLimit { requests, before, gain_percent } = limit;
     format!(
-        "{requests} requests at once, learned: {gain_percent} % more responses per second than with {before}"
+        "{requests} requests at once, learned: {gain_percent} % more responses per second than \
+            with {before}"
     )
 }
 

@@ -43,7 +43,10 @@ fn row(limit: &Limit) -> Row {
     });
     let shared = (limit.shared > 0).then(|| {
         let count = count(limit.shared);
-        format!("{count} found no room in the table and were counted together: a larger `table`, and a limit by client")
+        format!(
+            "{count} found no room in the table and were counted together: a larger `table`, \
+            and a limit by client"
+        )
     });
     let observes = limit.observes.then(|| "observes only".to_owned());
     let below: Vec<String> = observes.into_iter().chain(lost).chain(shared).collect();

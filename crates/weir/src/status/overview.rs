@@ -437,7 +437,8 @@ pub(crate) fn line(status: &Status) -> String {
     let servers = || status.upstreams.iter().flat_map(|upstream| &upstream.servers);
     let up = servers().filter(|server| server.usable).count();
     format!(
-        "up {}  servers {up}/{}  req/s {}  mean {}  busy {}  waiting {}  p50 {}  p99 {}  4xx {}  5xx {}\n",
+        "up {}  servers {up}/{}  req/s {}  mean {}  busy {}  waiting {}  p50 {}  p99 {}  4xx {}  \
+            5xx {}\n",
         span(Duration::from_secs_f64(status.uptime_seconds.clamp(0.0, 1e12))),
         servers().count(),
         rate(clients.window.requests_per_second_now),

@@ -185,7 +185,8 @@ impl Heritage {
             match place_of(&socket) {
                 Some(address) => heritage.add(address, (true, None), vec![socket]),
                 None => warn(
-                    "a socket of the service manager is neither a TCP socket nor a Unix socket with a path; closing it",
+                    "a socket of the service manager is neither a TCP socket nor a Unix socket \
+                        with a path; closing it",
                 ),
             }
         }
@@ -252,7 +253,8 @@ impl Heritage {
             let Some(plan) = plans.iter().find(|plan| plan.address == address) else {
                 if stays_open {
                     warn(format_args!(
-                        "no `listen \"{address}\"`: the socket of the service manager there is unused"
+                        "no `listen \"{address}\"`: the socket of the service manager there is \
+                            unused"
                     ));
                 }
                 continue;

@@ -77,7 +77,8 @@ impl Upgrader {
         hand_over: impl FnOnce(Handed),
     ) -> Result<(), Failure> {
         if std::process::id() == 1 {
-            let why = "it is process 1 of its container, which ends when this process does; start another container";
+            let why = "it is process 1 of its container, which ends when this process does; start \
+                another container";
             return Err(failed(why));
         }
         self.snapshots.write_before_upgrade();
@@ -270,7 +271,8 @@ impl Newcomer {
             _ => String::new(),
         };
         failed(&format!(
-            "the new program ended before it was ready{how}\n  help: see its messages in the log of this weir"
+            "the new program ended before it was ready{how}\n  help: see its messages in the log \
+                of this weir"
         ))
     }
 

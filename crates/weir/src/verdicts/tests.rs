@@ -74,11 +74,13 @@ fn a_restart_keeps_them_until_they_are_cleared() {
     let (second, said) = opened(&plan, false);
     assert_eq!(known(&second), expected);
     let told = |text: &str| Said::Told(text.to_owned());
-    let line = "server app 10.0.0.1:80 is not pipelined: it failed two rehearsals before weir was restarted or reloaded; `weir server \
+    let line = "server app 10.0.0.1:80 is not pipelined: it failed two rehearsals before weir was \
+                restarted or reloaded; `weir server \
                 clear app 10.0.0.1:80` allows it again";
     assert_eq!(said[0], told(line));
     assert!(
-        matches!(&said[1], Said::Told(line) if line.contains("10.0.0.3:80 is not pipelined: it sent a surplus response"))
+        matches!(&said[1], Said::Told(line) if line.contains("10.0.0.3:80 is not pipelined: it \
+            sent a surplus response"))
     );
     assert_eq!(said.len(), 2);
     second.clear("app", "10.0.0.1:80");

@@ -174,7 +174,8 @@ mod tests {
             ),
             source(
                 "a/c.rs",
-                "//! super::b\nconst A: &str = \"super::b\"; // super::b\nfn f() { b::c(); self::b(); }\n",
+                "//! super::b\nconst A: &str = \"super::b\"; // super::b\n\
+                    fn f() { b::c(); self::b(); }\n",
             ),
             source("a/c/tests.rs", "use super::*;"),
         ];

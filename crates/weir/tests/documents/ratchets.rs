@@ -241,9 +241,11 @@ fn lengths_only_shrink() {
 
 #[test]
 fn functions_are_measured() {
-    let text = "fn a() {}\n\nimpl B {\n    // fn no() {\n    pub(crate) const fn c(\n        d: u8,\n    ) -> u8 {\n        d\n    }\n}\n\
+    let text = "fn a() {}\n\nimpl B {\n    // fn no() {\n    pub(crate) const fn c(\n        d: \
+        u8,\n    ) -> u8 {\n        d\n    }\n}\n\
         pub fn e<F: Fn(u8)>(f: F)\nwhere\n    F: Copy,\n{\n    fn g() {\n        h();\n    }\n}\n\
-        trait I {\n    fn j(\n        &self,\n    ) -> u8;\n}\nstruct K {\n    fn_like: fn(u8),\n}\n";
+        trait I {\n    fn j(\n        &self,\n    ) -> u8;\n}\n\
+        struct K {\n    fn_like: fn(u8),\n}\n";
     assert_eq!(functions(text), [("a", 1), ("c", 5), ("e", 8), ("g", 3), ("j", 3)]);
 }
 

@@ -336,7 +336,8 @@ fn what_is_cited_wrongly_is_found() {
     let pages =
         BTreeMap::from([(CATALOGUE.to_owned(), catalogue), ("docs/p.md".to_owned(), promises)]);
     let of = |text: &str| unresolved(text, None, &pages);
-    let fine = "Of docs/p.md §4, §4a; docs/hostile.md E1, K3. RFC 9112 §6, §9 and §77. docs/p.md#4-loss-and-more as (E1-K3) %E9 EXPERIMENT.md";
+    let fine = "Of docs/p.md §4, §4a; docs/hostile.md E1, K3. RFC 9112 §6, §9 and §77. \
+        docs/p.md#4-loss-and-more as (E1-K3) %E9 EXPERIMENT.md";
     assert_eq!(of(fine), [""; 0]);
     assert_eq!(of("docs/q.md §1"), ["docs/q.md does not exist"; 2]);
     assert_eq!(of("p.md"), ["p.md does not exist"]);

@@ -132,8 +132,10 @@ fn product(text: &str, expression: &str) -> Option<u64> {
 
 #[test]
 fn definitions_and_values_are_found() {
-    let text = "/// fn not_me\npub const A_MAX: u64 = 2 * 1_024; // b\nconst B: usize = 3 * A_MAX;\nenum E {\n    Big(u8),\n}\n\
-        struct S {\n    pub count: u16,\n}\nfn f() { S { \n count: 7,\n } }\nimpl S { fn g(&self) {} }\n";
+    let text = "/// fn not_me\npub const A_MAX: u64 = 2 * 1_024; // b\n\
+        const B: usize = 3 * A_MAX;\nenum E {\n    Big(u8),\n}\n\
+        struct S {\n    pub count: u16,\n}\nfn f() { S { \n count: 7,\n } }\n\
+        impl S { fn g(&self) {} }\n";
     for name in ["A_MAX", "B", "E", "Big", "S", "count", "f", "g"] {
         assert!(defines(text, name), "{name}");
     }

@@ -44,7 +44,8 @@ fn json(weir: &Weir, arguments: &[&str]) -> Value {
 fn two(servers: [&Server; 2]) -> String {
     let [a, b] = servers.map(|server| server.address);
     format!(
-        "upstream \"app\" {{ server \"{a}\" connections-min=2 connections=2; server \"{b}\" connections-min=2 connections=2; }}\nroute {{ proxy \"app\" }}\n"
+        "upstream \"app\" {{ server \"{a}\" connections-min=2 connections=2; server \"{b}\" \
+            connections-min=2 connections=2; }}\nroute {{ proxy \"app\" }}\n"
     )
 }
 
@@ -419,8 +420,10 @@ fn readiness_follows_the_servers(io: Io) {
     let other = free_port();
     let rest = |required: &str| {
         format!(
-            "upstream \"app\" {{ server \"127.0.0.1:{port}\" connections-min=1 connections=1; {required} }}\nroute {{ proxy \"app\" }}\n\
-         upstream \"other\" {{ server \"127.0.0.1:{other}\" connections-min=1 connections=1 }}\nroute path=\"/other\" {{ proxy \"other\" }}\n"
+            "upstream \"app\" {{ server \"127.0.0.1:{port}\" connections-min=1 connections=1; \
+         {required} }}\nroute {{ proxy \"app\" }}\n\
+         upstream \"other\" {{ server \"127.0.0.1:{other}\" connections-min=1 connections=1 }}\n\
+         route path=\"/other\" {{ proxy \"other\" }}\n"
         )
     };
     let lenient = Weir::start(io, 1, &rest(""));

@@ -38,7 +38,8 @@ on_both_drivers!(
 const BALANCER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// Bans a client that sends more than two requests and is then rejected more than three times a
 /// minute.
-const STRICT: &str = "limit \"two\" count=\"requests\" rate=\"1/h\" burst=2; ban after=3 within=\"1m\" for=\"1h\" via=\"user\"";
+const STRICT: &str = "limit \"two\" count=\"requests\" rate=\"1/h\" burst=2; ban after=3 \
+    within=\"1m\" for=\"1h\" via=\"user\"";
 
 fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
@@ -48,7 +49,8 @@ fn address() -> SocketAddr {
 /// `shield`.
 fn behind(listener: SocketAddr, options: &str, server: &Server, shield: &str) -> String {
     format!(
-        "listen \"{listener}\" {{ proxy-protocol #true; {options} }}\nclient {{ trusted-proxies \"127.0.0.1\"; }}\nshield {{ {shield}; }}\n{}",
+        "listen \"{listener}\" {{ proxy-protocol #true; {options} }}\n\
+            client {{ trusted-proxies \"127.0.0.1\"; }}\nshield {{ {shield}; }}\n{}",
         app(server, 2, "")
     )
 }
@@ -231,7 +233,8 @@ fn a_ban_ends_and_the_next_one_is_longer(io: Io) {
 
 fn a_limit_that_bans_does_so_at_once(io: Io) {
     let (server, listener) = (Server::start(Honest), address());
-    let shield = "limit \"once\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban after=1000000 for=\"1h\" via=\"user\"";
+    let shield = "limit \"once\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban after=1000000 \
+        for=\"1h\" via=\"user\"";
     let weir = Weir::start(io, 1, &behind(listener, "", &server, shield));
     let mut bad = client(listener, "4001:db8:1:2:3::4");
     assert_eq!([ask(&mut bad), ask(&mut bad)], [Some(200), None]);
@@ -385,7 +388,8 @@ fn whom_a_proxy_speaks_for_gets_403(io: Io) {
             listener,
             "",
             &server,
-            "limit \"once\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban for=\"1h\" via=\"user\""
+            "limit \"once\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban for=\"1h\" \
+                via=\"user\""
         )
     );
     let weir = Weir::start(io, 1, &rest);
@@ -438,7 +442,8 @@ fn nobody_shakes_hands_with_the_banned(io: Io) {
 
 fn kept(path: &Path) -> String {
     format!(
-        "limit \"once\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban for=\"1h\" via=\"user\" state=\"{}\"",
+        "limit \"once\" count=\"requests\" rate=\"1/h\" over=\"ban\"; ban for=\"1h\" via=\"user\" \
+            state=\"{}\"",
         path.display()
     )
 }

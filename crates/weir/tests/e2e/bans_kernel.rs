@@ -134,7 +134,8 @@ fn packets_of_the_banned_are_dropped(io: Io) {
         assert!(weir.answer(&["status"]).contains("3 in force (3 in the kernel, nftables)"));
         // Another listener, and addresses that are exempt from now on.
         weir.rewrite(&format!(
-            "listen \"{later}\"\n{rest}shield {{ allow \"198.18.1.64/30\"; limit \"o\" count=\"open\" max=1000; }}\n"
+            "listen \"{later}\"\n{rest}shield {{ allow \"198.18.1.64/30\"; limit \"o\" \
+                count=\"open\" max=1000; }}\n"
         ));
         assert_eq!(weir.answer(&["reload"]), "");
         eventually("the network with him in it is not banned", || {

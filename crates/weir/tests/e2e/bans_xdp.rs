@@ -62,7 +62,8 @@ fn has_program() -> bool {
 
 fn ban(more: &str) -> String {
     format!(
-        "shield {{ limit \"o\" count=\"open\" max=1000; ban via=\"xdp\" interface=\"near\" {more}; }}\n"
+        "shield {{ limit \"o\" count=\"open\" max=1000; ban via=\"xdp\" interface=\"near\" \
+            {more}; }}\n"
     )
 }
 

@@ -42,7 +42,8 @@ impl Behaviour for Origin {
             target => ("max-age=60", format!("{} {target}", request.method).into_bytes()),
         };
         let head = format!(
-            "HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nETag: \"a\"\r\nContent-Length: {}\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nETag: \"a\"\r\n\
+                Content-Length: {}\r\n\r\n",
             body.len()
         );
         if request.target == "/surplus" {
@@ -55,7 +56,8 @@ impl Behaviour for Origin {
 
 fn text(server: &Server) -> String {
     format!(
-        "upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; cache {{ cache-status \"on\"; }} }}\n",
+        "upstream \"app\" {{ server \"{}\"; }}\n\
+            route {{ proxy \"app\"; cache {{ cache-status \"on\"; }} }}\n",
         server.address
     )
 }
@@ -217,7 +219,11 @@ fn stale_while_its_server_is_gone(io: Io) {
 #[test]
 fn it_can_be_checked() {
     let scratch = Scratch::new();
-    let file = scratch.write("weir.kdl", b"listen \"127.0.0.1:1\"\ncache { size \"1GiB\"; }\nupstream \"a\" { server \"127.0.0.1:2\"; }\nroute { proxy \"a\"; cache; }\n");
+    let file = scratch.write(
+        "weir.kdl",
+        b"listen \"127.0.0.1:1\"\ncache { size \"1GiB\"; }\n\
+        upstream \"a\" { server \"127.0.0.1:2\"; }\nroute { proxy \"a\"; cache; }\n",
+    );
     let output = crate::kit::finish(
         Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-c"]).arg(&file),
     );

@@ -121,7 +121,8 @@ fn i4_fields_that_shape_an_answer(io: Io) {
         format!("{} {:?}", request.target, request.fields.first("accept-encoding"))
     });
     let weir = caching(io, &server, "cache;");
-    let fields = "If-None-Match: \"x\"\r\nIf-Modified-Since: Fri, 27 Nov 2026 00:00:00 GMT\r\nAccept-Encoding: x;q=0, gzip;q=0.3\r\n";
+    let fields = "If-None-Match: \"x\"\r\nIf-Modified-Since: Fri, 27 Nov 2026 00:00:00 GMT\r\n\
+        Accept-Encoding: x;q=0, gzip;q=0.3\r\n";
     let asked = get(&weir, "/", fields);
     await_stored(&weir, 1);
     assert_eq!(get(&weir, "/", ""), asked);

@@ -24,7 +24,8 @@ fn world(io: Io, more: &str, route: &str) -> (Server, Weir) {
         link.answer(format!("HTTP/1.1 200 OK\r\n{lines}\r\n{body}").as_bytes())
     });
     let text = format!(
-        "{more}upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; cache {{ {route} }} }}\n",
+        "{more}upstream \"app\" {{ server \"{}\"; }}\n\
+            route {{ proxy \"app\"; cache {{ {route} }} }}\n",
         server.address
     );
     let weir = Weir::start(io, 2, &text);

@@ -65,7 +65,8 @@ impl World {
     pub(crate) fn text(&self, store: &str, route: &str) -> String {
         let (path, address) = (self.path(), self.server.address);
         format!(
-            "cache {{ snapshot \"{}\"; {store} }}\nupstream \"app\" {{ server \"{address}\"; }}\nroute {{ proxy \"app\"; cache {{ cache-status on; {route} }} }}\n",
+            "cache {{ snapshot \"{}\"; {store} }}\nupstream \"app\" {{ server \"{address}\"; }}\n\
+                route {{ proxy \"app\"; cache {{ cache-status on; {route} }} }}\n",
             path.display()
         )
     }
@@ -342,7 +343,8 @@ fn a_place_that_is_none_is_told() {
     let scratch = Scratch::new();
     let check = |path: &Path| {
         let text = format!(
-            "listen \"127.0.0.1:1\"\ncache {{ snapshot \"{}\"; }}\nupstream \"a\" {{ server \"127.0.0.1:2\"; }}\nroute {{ proxy \"a\"; cache; }}\n",
+            "listen \"127.0.0.1:1\"\ncache {{ snapshot \"{}\"; }}\n\
+                upstream \"a\" {{ server \"127.0.0.1:2\"; }}\nroute {{ proxy \"a\"; cache; }}\n",
             path.display()
         );
         let file = scratch.write("weir.kdl", text.as_bytes());

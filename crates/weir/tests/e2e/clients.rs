@@ -115,7 +115,8 @@ const IMAGES: usize = 20;
 fn page() -> String {
     let images: String = (0..IMAGES).map(|n| format!("<img src=\"/bird.svg?n={n}\">")).collect();
     format!(
-        "<!doctype html><title>birds</title><link rel=stylesheet href=/style.css>{images}<p id=out>nothing yet</p>\
+        "<!doctype html><title>birds</title><link rel=stylesheet href=/style.css>{images}<p \
+         id=out>nothing yet</p>\
          <script src=/page.js></script>"
     )
 }
@@ -150,7 +151,8 @@ fn a_browser_loads_a_page(io: Io) {
         ("data.json", b"{\"word\": \"heron\"}"),
         ("bytes", &bytes),
     ];
-    let more = "types { text/html html; text/css css; text/javascript js; image/svg+xml svg; application/json json; }\n\
+    let more = "types { text/html html; text/css css; text/javascript js; image/svg+xml svg; \
+                application/json json; }\n\
                 add_header Access-Control-Allow-Origin *; add_header Cache-Control no-store;";
     let scene = Scene::new(io, &files, more, None);
     let expected = format!("<p id=\"out\">heron, {IMAGES} images, {sum}, rgb(1, 2, 3)</p>");

@@ -68,7 +68,8 @@ impl Behaviour for Texts {
 fn start(io: Io, server: &Server) -> (Weir, SocketAddr) {
     let both = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let text = format!(
-        "listen \"{both}\" {{ protocols \"h2c\" \"http/1.1\" }}\nupstream \"app\" {{ server \"{}\"; }}\nroute {{ compress; proxy \"app\"; }}\n",
+        "listen \"{both}\" {{ protocols \"h2c\" \"http/1.1\" }}\n\
+            upstream \"app\" {{ server \"{}\"; }}\nroute {{ compress; proxy \"app\"; }}\n",
         server.address
     );
     (Weir::start(io, 2, &text), both)
@@ -86,7 +87,8 @@ const VERSIONS: [&str; 3] = ["--http2-prior-knowledge", "--http1.1", "--http1.0"
 /// Returns curl's report on a response that it has decoded into `got`, and whether it succeeded.
 fn curl(version: &str, coding: &str, got: &str, url: &str) -> (String, bool) {
     let accept = format!("Accept-Encoding: {coding}");
-    let told = "%{http_code} %header{content-encoding} %header{etag} %header{vary} %header{content-length} %header{accept-ranges} %{size_download}";
+    let told = "%{http_code} %header{content-encoding} %header{etag} %header{vary} \
+        %header{content-length} %header{accept-ranges} %{size_download}";
     let fixed = [
         "-sS",
         "--noproxy",
@@ -181,7 +183,10 @@ struct Events;
 
 impl Behaviour for Events {
     fn on_request(&self, link: &mut Link, _: &Request) -> Result<(), Gone> {
-        link.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+        link.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+            Transfer-Encoding: chunked\r\n\r\n",
+        )?;
         link.write(b"9\r\ndata: 1\n\n\r\n")?;
         link.await_event("go")?;
         link.answer(b"9\r\ndata: 2\n\n\r\n0\r\n\r\n")
@@ -259,7 +264,8 @@ fn others_are_served_while_a_large_one_is_encoded(io: Io) {
 fn memory_is_bounded(io: Io) {
     let server = Server::start(Events);
     let text = format!(
-        "client {{ compress-memory \"500KiB\"; }}\nupstream \"app\" {{ server \"{}\"; }}\nroute {{ compress; proxy \"app\"; }}\n",
+        "client {{ compress-memory \"500KiB\"; }}\nupstream \"app\" {{ server \"{}\"; }}\n\
+            route {{ compress; proxy \"app\"; }}\n",
         server.address
     );
     // An encoder of gzip has four fifths of that.

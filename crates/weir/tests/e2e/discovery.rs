@@ -44,7 +44,9 @@ fn finish(servers: Vec<Server>) {
 fn named(dns: &NameServer, server: &Server, options: &str, more: &str) -> String {
     let (dns, port) = (dns.address, server.address.port());
     format!(
-        "discovery {{ resolver \"{dns}\"; {options} }}\nupstream \"app\" {{ server \"app.test:{port}\" connections-min=2 connections=2 connections-max=2; {more} }}\nroute {{ proxy \"app\" }}\n"
+        "discovery {{ resolver \"{dns}\"; {options} }}\n\
+            upstream \"app\" {{ server \"app.test:{port}\" connections-min=2 connections=2 \
+            connections-max=2; {more} }}\nroute {{ proxy \"app\" }}\n"
     )
 }
 
@@ -100,7 +102,8 @@ fn weir_starts_before_its_names(io: Io) {
     assert_eq!((&told["ready"], &told["unready"]), (&false.into(), &"no-server app".into()));
     assert_eq!(told["names"][0]["problem"], "there is no such name");
     let line = format!(
-        "cannot resolve app.test:{port}: there is no such name; it has no server until the look-up succeeds"
+        "cannot resolve app.test:{port}: there is no such name; it has no server until the look-up \
+            succeeds"
     );
     weir.says(&line);
     assert!(weir.answer(&["status"]).contains(": there is no such name; it has no server"));
@@ -236,7 +239,9 @@ fn check_tells_of_names(_: Io) {
     let (dns, scratch) = (NameServer::start(), Scratch::new());
     dns.script("app.test", Kind::A, [Reply::of("127.0.0.1", 60)]);
     let text = format!(
-        "listen \"127.0.0.1:1\"\ndiscovery {{ resolver \"{}\" }}\nupstream \"app\" {{ server \"app.test:80\"; server \"never.test:80\"; }}\nroute {{ proxy \"app\" }}\n",
+        "listen \"127.0.0.1:1\"\ndiscovery {{ resolver \"{}\" }}\n\
+            upstream \"app\" {{ server \"app.test:80\"; server \"never.test:80\"; }}\n\
+            route {{ proxy \"app\" }}\n",
         dns.address
     );
     let file = scratch.write("weir.kdl", text.as_bytes());
@@ -262,7 +267,9 @@ fn servers_come_from_files(io: Io) {
         io,
         1,
         &format!(
-            "discovery {{ resolver \"{}\" }}\nupstream \"app\" {{ servers-from \"{}\"; required #true; }}\nroute {{ proxy \"app\" }}\n",
+            "discovery {{ resolver \"{}\" }}\n\
+                upstream \"app\" {{ servers-from \"{}\"; required #true; }}\n\
+                route {{ proxy \"app\" }}\n",
             dns.address,
             file.display()
         ),
@@ -326,7 +333,8 @@ fn a_service_says_ports_and_ranks(io: Io) {
         vec![(1, 30, port, "one.test"), (1, 10, port, "two.test"), (9, 1, port, "spare.test")];
     dns.script(service, Kind::Srv, [Reply::Services(list, 0), Reply::Failure]);
     let more = format!(
-        "discovery {{ resolver \"{}\"; hold \"0s\" }}\nupstream \"app\" {{ server \"{service}\" weight=60; }}\nroute {{ proxy \"app\" }}\n",
+        "discovery {{ resolver \"{}\"; hold \"0s\" }}\n\
+            upstream \"app\" {{ server \"{service}\" weight=60; }}\nroute {{ proxy \"app\" }}\n",
         dns.address
     );
     let weir = Weir::start(io, 1, &more);
@@ -361,7 +369,9 @@ fn certificates_are_for_names(io: Io) {
     let trust = ca.certificate.display();
     let of = |server: &str| {
         format!(
-            "discovery {{ resolver \"{}\" }}\nupstream \"app\" {{ tls ca=\"{trust}\"; server \"{server}\"; }}\nroute {{ proxy \"app\" }}\n",
+            "discovery {{ resolver \"{}\" }}\n\
+                upstream \"app\" {{ tls ca=\"{trust}\"; server \"{server}\"; }}\n\
+                route {{ proxy \"app\" }}\n",
             dns.address
         )
     };

@@ -389,7 +389,8 @@ fn a_revived_server_has_requests(io: Io) {
     let port = free_port();
     let server = Server::start(Honest);
     let text = format!(
-        "upstream \"app\" {{\n server \"{}\" connections-min=4 connections=4\n server \"127.0.0.1:{port}\" connections-min=4 connections=4\n}}\nroute {{ proxy \"app\" }}\n",
+        "upstream \"app\" {{\n server \"{}\" connections-min=4 connections=4\n server \
+            \"127.0.0.1:{port}\" connections-min=4 connections=4\n}}\nroute {{ proxy \"app\" }}\n",
         server.address
     );
     let weir = Weir::start(io, 2, &text);

@@ -246,7 +246,8 @@ fn others_are_served_during_floods(io: Io) {
     let files = certificate(&scratch, "ec", &["bridge.test"], 30);
     let (tls, other) = (free(), free());
     let config = format!(
-        "listen \"{tls}\" {{\n tls {{\n{}}}\n}}\nlisten \"{other}\"\nroute {{ redirect \"https://$host$request_uri\"; }}\n",
+        "listen \"{tls}\" {{\n tls {{\n{}}}\n}}\nlisten \"{other}\"\n\
+            route {{ redirect \"https://$host$request_uri\"; }}\n",
         files.row()
     );
     let weir = Weir::start(io, 1, &config);
@@ -267,7 +268,8 @@ fn others_are_served_during_floods(io: Io) {
                 let waited = start.elapsed();
                 assert!(
                     overtaken <= OVERTAKEN_MAX,
-                    "{floods} floods got {overtaken} bytes in {waited:?}, while {what} waited for one answer"
+                    "{floods} floods got {overtaken} bytes in {waited:?}, while {what} waited for \
+                        one answer"
                 );
             };
             for _ in 0..8 {

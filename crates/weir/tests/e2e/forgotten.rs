@@ -25,7 +25,8 @@ const CONNECTIONS: usize = 4;
 fn eager(server: &Server) -> String {
     let address = server.address;
     format!(
-        "upstream \"app\" {{ server \"{address}\" connections-min={CONNECTIONS} connections={CONNECTIONS} }}\nroute {{ proxy \"app\" }}\n"
+        "upstream \"app\" {{ server \"{address}\" connections-min={CONNECTIONS} \
+            connections={CONNECTIONS} }}\nroute {{ proxy \"app\" }}\n"
     )
 }
 
@@ -39,7 +40,8 @@ fn connect_from(ports: &str) {
 fn forget(port: u16) {
     let rules = format!(
         "table inet weir {{ chain input {{ type filter hook input priority 0; \
-         tcp sport 40000-40999 tcp dport {port} drop; tcp sport {port} tcp dport 40000-40999 drop; }}; }}"
+         tcp sport 40000-40999 tcp dport {port} drop; tcp sport {port} tcp dport 40000-40999 drop; \
+         }}; }}"
     );
     let done = run("nft", &[&rules]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

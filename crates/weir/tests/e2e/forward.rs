@@ -409,7 +409,8 @@ fn a_deleted_user_has_no_further_request(io: Io) {
         client.ask("GET", false);
         let (to, nonce) = (target.address, nonce());
         let request = format!(
-            "GET http://{to}/v?n={nonce} HTTP/1.1\r\nHost: {to}\r\nProxy-Authorization: Basic {who}\r\n\r\n"
+            "GET http://{to}/v?n={nonce} HTTP/1.1\r\nHost: {to}\r\n\
+                Proxy-Authorization: Basic {who}\r\n\r\n"
         );
         client.send(request.as_bytes());
         client.reply().status

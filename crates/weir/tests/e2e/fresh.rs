@@ -33,7 +33,8 @@ fn tied(link: &mut Link, request: &Request) -> Result<(), Gone> {
 fn app(front: &UnixFront) -> String {
     let server = &front.name;
     format!(
-        "upstream \"app\" {{ pool \"fresh\"; pipeline mode=\"off\"; server \"{server}\"; }}\nroute {{ proxy \"app\"; }}\n"
+        "upstream \"app\" {{ pool \"fresh\"; pipeline mode=\"off\"; server \"{server}\"; }}\n\
+            route {{ proxy \"app\"; }}\n"
     )
 }
 

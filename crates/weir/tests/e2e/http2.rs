@@ -72,7 +72,8 @@ fn programs_with_and_without_tls(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let files = certificate(&scratch, "ec", &["a.test"], 9);
     let (plain, sealed, pinned) = (free(), free(), free());
-    let pool = "upstream \"own\" { pool \"pinned\"; server \"SERVER\"; }\nroute host=\"own.test\" path=\"/\" { proxy \"own\"; }\n";
+    let pool = "upstream \"own\" { pool \"pinned\"; server \"SERVER\"; }\n\
+        route host=\"own.test\" path=\"/\" { proxy \"own\"; }\n";
     let pool = pool.replace("SERVER", &server.address.to_string());
     let tls = format!("listen \"{sealed}\" {{ tls {{\n{} }} }}\n", files.row());
     let old =
@@ -229,9 +230,18 @@ fn a_browser_and_node(io: Io) {
 fn a_head_a_tail_and_what_stands_between(io: Io) {
     let server = Server::start(|link: &mut Link, request: &Request| -> Result<(), Gone> {
         match request.target.as_str() {
-            "/trailers" => link.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n"),
-            "/hints" => link.answer(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No Content\r\nConnection: x-gone\r\nX-Gone: 1\r\n\r\n"),
-            _ if request.method == "HEAD" => link.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n"),
+            "/trailers" => link.answer(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\
+                Trailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n",
+            ),
+            "/hints" => link.answer(
+                b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
+                HTTP/1.1 204 No Content\r\nConnection: x-gone\r\nX-Gone: 1\r\n\r\n",
+            ),
+            _ if request.method == "HEAD" => link.answer(
+                b"HTTP/1.1 200 OK\r\n\
+                Content-Length: 77\r\n\r\n",
+            ),
             _ => link.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
         }
     });

@@ -18,7 +18,8 @@ on_both_drivers!(what_is_printed_is_what_is_done, four_rights_are_enough);
 /// Returns the network settings below `/proc/sys/net` and their values, in the namespace in which a
 /// command is started.
 fn settings(enter: &str, arguments: &[&str]) -> BTreeMap<String, String> {
-    let script = "cd /proc/sys && grep -rs '' net/ipv4/conf net/ipv4/ip_* net/ipv4/tcp_* net/core net/ipv6/conf";
+    let script = "cd /proc/sys && grep -rs '' net/ipv4/conf net/ipv4/ip_* net/ipv4/tcp_* net/core \
+        net/ipv6/conf";
     let done = run(enter, &[arguments, &["sh", "-c", script]].concat());
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
     let named = text.lines().filter_map(|line| line.split_once(':'));

@@ -28,7 +28,8 @@ fn serve(link: &mut Link, request: &Request) -> Result<(), Gone> {
     let beginning: &[u8] = match target.split('?').next().unwrap_or_default() {
         "/poll" => b"",
         "/events" => {
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\
+                \r\n3\r\none\r\n"
         }
         "/large" => b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\nabc",
         _ => return link.honest(request),
@@ -48,7 +49,8 @@ fn await_event(server: &Server, event: &str) {
 /// Configures an upstream with as many connections as there must be, and the route to it.
 fn upstream(server: &Server, connections_max: u32) -> String {
     format!(
-        "upstream \"app\" {{\n server \"{}\" connections-max={connections_max} connections=8\n {PATIENT}\n}}\nroute {{ proxy \"app\" }}\n",
+        "upstream \"app\" {{\n server \"{}\" connections-max={connections_max} connections=8\n \
+            {PATIENT}\n}}\nroute {{ proxy \"app\" }}\n",
         server.address
     )
 }

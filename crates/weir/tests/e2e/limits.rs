@@ -218,7 +218,8 @@ fn h3_slow_client_keeps_nobody_waiting(io: Io) {
 fn h6_descriptors_run_out(io: Io) {
     let (server, cold) = (Server::start(Honest), Server::start(Honest));
     let more = format!(
-        "upstream \"cold\" {{ server \"{}\" connections-min=0; }}\nroute host=\"cold\" {{ proxy \"cold\"; }}\n{}",
+        "upstream \"cold\" {{ server \"{}\" connections-min=0; }}\n\
+            route host=\"cold\" {{ proxy \"cold\"; }}\n{}",
         cold.address,
         app(&server, 4, "")
     );
@@ -265,7 +266,8 @@ fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
     socket2::SockRef::from(&deaf).set_recv_buffer_size(8192).expect("a socket option");
     let address = deaf.local_addr().expect("bound");
     let more = format!(
-        "upstream \"deaf\" {{\n server \"{address}\" connections=64\n}}\nroute host=\"deaf\" path=\"/\" {{ proxy \"deaf\" }}\n{}",
+        "upstream \"deaf\" {{\n server \"{address}\" connections=64\n}}\n\
+            route host=\"deaf\" path=\"/\" {{ proxy \"deaf\" }}\n{}",
         app(&server, 1, "")
     );
     for workers in [1, 2] {
@@ -274,10 +276,15 @@ fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
             let uploads: Vec<_> = (0..UPLOADS)
                 .map(|_| {
                     let mut stream = TcpStream::connect(weir.address).expect("weir accepts");
-                    stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a socket option");
+                    stream
+                        .set_write_timeout(Some(Duration::from_millis(500)))
+                        .expect("a socket option");
                     scope.spawn(move || {
                         stream
-                            .write_all(b"POST / HTTP/1.1\r\nHost: deaf\r\nContent-Length: 1000000000\r\n\r\n")
+                            .write_all(
+                                b"POST / HTTP/1.1\r\nHost: deaf\r\n\
+                                Content-Length: 1000000000\r\n\r\n",
+                            )
                             .expect("there is room");
                         // Until no more bytes fit.
                         while stream.write_all(&[b'x'; 64 << 10]).is_ok() {}
@@ -307,7 +314,8 @@ fn thousands_of_requests_are_cancelled_at_once(io: Io) {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("bound");
     let more = format!(
-        "upstream \"silent\" {{\n server \"{address}\" connections=64\n}}\nroute host=\"silent\" path=\"/\" {{ proxy \"silent\" }}\n{}",
+        "upstream \"silent\" {{\n server \"{address}\" connections=64\n}}\n\
+            route host=\"silent\" path=\"/\" {{ proxy \"silent\" }}\n{}",
         app(&server, 1, "")
     );
     let request = "GET / HTTP/1.1\r\nHost: silent\r\n\r\n".repeat(EACH);

@@ -106,7 +106,8 @@ fn json_says_who_asked_and_what_a_request_is_called(io: Io) {
     let (path, users) = (scratch.path("a.log"), scratch.path("users"));
     passwd(&users, "ann", "secret");
     let config = format!(
-        "access-log \"{}\" format=json\nclient {{ request-id \"X-Request-Id\"; trace-context #true; }}\n\
+        "access-log \"{}\" format=json\n\
+         client {{ request-id \"X-Request-Id\"; trace-context #true; }}\n\
          cache {{ size \"16MiB\"; }}\nupstream \"app\" {{ server \"{}\"; }}\n\
          route users=\"{}\" {{ cache; proxy \"app\"; }}\n",
         path.display(),
@@ -202,7 +203,8 @@ fn h9_a_blocked_log_blocks_nobody(io: Io) {
 fn a_log_that_can_not_be_opened(io: Io) {
     let scratch = Scratch::new();
     let config = format!(
-        "io \"{}\"\nlisten \"127.0.0.1:{}\"\naccess-log \"{}\"\nupstream \"app\" {{ server \"127.0.0.1:9\"; }}\nroute {{ proxy \"app\"; }}\n",
+        "io \"{}\"\nlisten \"127.0.0.1:{}\"\naccess-log \"{}\"\n\
+            upstream \"app\" {{ server \"127.0.0.1:9\"; }}\nroute {{ proxy \"app\"; }}\n",
         io.word(),
         free_port(),
         scratch.path("none/a.log").display()

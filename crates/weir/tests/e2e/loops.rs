@@ -18,7 +18,8 @@ fn free() -> SocketAddr {
 /// Configures another listener, at this address, whose requests all go to that server.
 fn leads(from: SocketAddr, to: SocketAddr, more: &str) -> String {
     format!(
-        "via-name \"auto\"\nlisten \"{from}\"\n{more}upstream \"next\" {{ server \"{to}\"; }}\nroute {{ proxy \"next\"; }}\n"
+        "via-name \"auto\"\nlisten \"{from}\"\n{more}upstream \"next\" {{ server \"{to}\"; }}\n\
+            route {{ proxy \"next\"; }}\n"
     )
 }
 

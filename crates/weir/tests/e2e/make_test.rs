@@ -62,14 +62,16 @@ fn run(answers: &[(&str, &str, i32)]) -> Came {
 
 const PASSED: &str =
     "test a::b ... ok\ntest result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out";
-const ALONE: &str = "test a::alone::c ... ok\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 40 filtered out";
+const ALONE: &str = "test a::alone::c ... ok\n\
+    test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 40 filtered out";
 
 /// Returns the output of a test program in which these tests fail.
 fn failed(names: &[&str]) -> String {
     let lines: String = names.iter().map(|name| format!("test {name} ... FAILED\n")).collect();
     let (count, passed) = (names.len(), 40 - names.len());
     format!(
-        "{lines}test result: FAILED. {passed} passed; {count} failed; 0 ignored; 0 measured; 2 filtered out\nerror: 1 target failed:\n    `-p weir --test e2e`"
+        "{lines}test result: FAILED. {passed} passed; {count} failed; 0 ignored; 0 measured; 2 \
+            filtered out\nerror: 1 target failed:\n    `-p weir --test e2e`"
     )
 }
 
@@ -104,7 +106,8 @@ fn what_passes_the_second_time_is_named_and_counted() {
         "{last}"
     );
     assert_eq!(came.again, "tests 42, failed 2, run again 2\ntcp::uring::late\ntls::epoll::slow\n");
-    let told = "42 tests, 2 of them were run again and passed then, which is a defect of the test or of weir";
+    let told = "42 tests, 2 of them were run again and passed then, which is a defect of the test \
+        or of weir";
     assert!(
         came.said.contains(told) && came.said.trim_end().ends_with("late tls::epoll::slow"),
         "{}",
@@ -140,7 +143,8 @@ fn a_failure_of_a_test_that_runs_alone_is_one() {
 #[test]
 fn many_failures_and_crashes_are_not_run_again() {
     let many = failed(&["a::b", "a::c", "a::d", "a::e"]);
-    let crashed = "test a::b ... ok\nerror: test failed, to rerun pass `-p weir --test e2e`\n    `-p weir --test e2e`";
+    let crashed = "test a::b ... ok\nerror: test failed, to rerun pass `-p weir --test e2e`\n    \
+        `-p weir --test e2e`";
     // One program has crashed, and a test in another has failed.
     let both = format!("{}\n    `-p weir-io --test relays`", failed(&["a::b"]));
     for (text, failures) in [(many.as_str(), 4), (crashed, 0), (&both, 1)] {

@@ -34,7 +34,8 @@ fn a_browser_shows_what_happens(io: Io) {
     let (server, dead) = (Server::start(Honest), free_port());
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let lost = format!(
-        "upstream \"lost\" {{ server \"127.0.0.1:{dead}\" }}\nroute path=\"/lost\" {{ proxy \"lost\" }}\n"
+        "upstream \"lost\" {{ server \"127.0.0.1:{dead}\" }}\n\
+            route path=\"/lost\" {{ proxy \"lost\" }}\n"
     );
     let weir = Weir::start(io, 2, &format!("metrics \"{address}\"\n{}{lost}", app(&server, 4, "")));
     let mut client = Client::connect(weir.address);

@@ -11,8 +11,10 @@ fn rules_of_a_path_hold(io: Io) {
     let users = scratch.path("users");
     passwd(&users, "ann", "secret");
     let config = format!(
-        "upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; }}\nroute path=\"/admin\" {{ deny \"all\"; proxy \"app\"; }}\n\
-         route host=\"users.test\" {{ proxy \"app\"; }}\nroute host=\"users.test\" path=\"/admin\" {{ users \"{}\"; proxy \"app\"; }}\n\
+        "upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; }}\n\
+         route path=\"/admin\" {{ deny \"all\"; proxy \"app\"; }}\n\
+         route host=\"users.test\" {{ proxy \"app\"; }}\n\
+         route host=\"users.test\" path=\"/admin\" {{ users \"{}\"; proxy \"app\"; }}\n\
          route host=\"rewritten.test\" {{ rewrite \"^/\" \"/\"; proxy \"app\"; }}\n\
          route host=\"rewritten.test\" path=\"/admin\" {{ deny \"all\"; proxy \"app\"; }}\n",
         server.address,

@@ -41,7 +41,8 @@ const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 fn behind(listener: SocketAddr, options: &str, server: &Server, log: &str) -> String {
     format!(
         "listen \"{listener}\" {{ {options} }}\n{log}client {{ trusted-proxies \"127.0.0.1\"; }}\n\
-         upstream \"app\" {{ server \"{}\"; }}\nroute {{ request {{ set \"X-Who\" \"$remote_addr\"; }}; proxy \"app\"; }}\n",
+         upstream \"app\" {{ server \"{}\"; }}\n\
+         route {{ request {{ set \"X-Who\" \"$remote_addr\"; }}; proxy \"app\"; }}\n",
         server.address
     )
 }

@@ -323,7 +323,8 @@ fn a_weir_behind_it_agrees(io: Io) {
 
 fn nginx_behind_it_agrees(io: Io) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let text = "$proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_addr $proxy_protocol_server_port";
+    let text = "$proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_addr \
+        $proxy_protocol_server_port";
     let _nginx = Nginx::start(
         &[],
         &format!("listen {address} proxy_protocol; location / {{ return 200 \"{text}\"; }}"),

@@ -87,7 +87,8 @@ fn reloads_under_load_lose_nothing(io: Io) {
             let limit = if random.below(2) == 0 { "client { body-limit \"1MiB\"; }\n" } else { "" };
             let second = if random.below(2) == 0 {
                 format!(
-                    "upstream \"second\" {{ server \"{}\"; }}\nroute path=\"/second\" {{ proxy \"second\" }}\n",
+                    "upstream \"second\" {{ server \"{}\"; }}\n\
+                        route path=\"/second\" {{ proxy \"second\" }}\n",
                     other.address
                 )
             } else {
@@ -307,7 +308,8 @@ fn routes_and_limits_change(io: Io) {
     let mut client = Client::connect(weir.address);
     request(&mut client);
     weir.rewrite(&format!(
-        "client {{ body-limit \"1KiB\"; }}\nupstream \"b\" {{ server \"{}\"; }}\nroute path=\"/b\" {{ proxy \"b\" }}\n",
+        "client {{ body-limit \"1KiB\"; }}\nupstream \"b\" {{ server \"{}\"; }}\n\
+            route path=\"/b\" {{ proxy \"b\" }}\n",
         b.address
     ));
     weir.answer(&["reload"]);
@@ -511,7 +513,8 @@ fn servers_come_and_go_for_ever(io: Io) {
         let others: String = (round * AT_ONCE..(round + 1) * AT_ONCE).map(line).collect();
         let address = server.address;
         weir.rewrite(&format!(
-            "upstream \"app\" {{\nserver \"{address}\" connections-min=2 connections=2 connections-max=2\n{others}}}\nroute {{ proxy \"app\" }}\n"
+            "upstream \"app\" {{\nserver \"{address}\" connections-min=2 connections=2 \
+                connections-max=2\n{others}}}\nroute {{ proxy \"app\" }}\n"
         ));
         weir.answer(&["reload"]);
         request(&mut client);

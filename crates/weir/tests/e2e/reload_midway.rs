@@ -155,7 +155,8 @@ fn a_drained_server_stays_drained(io: Io) {
     let [a, b] = [&drained, &other].map(|server| server.address);
     let both = |more: &str| {
         format!(
-            "upstream \"app\" {{ {more} server \"{a}\" connections=2; server \"{b}\" connections=2; }}\nroute {{ proxy \"app\" }}\n"
+            "upstream \"app\" {{ {more} server \"{a}\" connections=2; server \"{b}\" \
+                connections=2; }}\nroute {{ proxy \"app\" }}\n"
         )
     };
     let weir = Weir::start(io, 2, &both(""));

@@ -58,7 +58,8 @@ fn b12_weir_behind_weir_is_no_loop(io: Io) {
     let before = |name: &str| {
         let address = inner.address;
         format!(
-            "via-name \"{name}\"\nupstream \"app\" {{\n server \"{address}\" connections=1\n}}\nroute host=\"*\" path=\"/\" {{ proxy \"app\" }}\n"
+            "via-name \"{name}\"\nupstream \"app\" {{\n server \"{address}\" connections=1\n}}\n\
+                route host=\"*\" path=\"/\" {{ proxy \"app\" }}\n"
         )
     };
     for name in ["auto", "weir-outer"] {
@@ -219,7 +220,8 @@ fn a16_continue_then_body(io: Io) {
     for _ in 0..3 {
         client.ask("POST", false);
         let head = format!(
-            "POST /x?n={id} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+            "POST /x?n={id} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\
+                Content-Length: 5\r\n\r\n"
         );
         client.send(head.as_bytes());
         assert_eq!(client.interim(), [100]);
@@ -243,7 +245,8 @@ fn a16_final_answer_instead_of_continue(io: Io) {
     let server = Server::start(Honest);
     let address = server.address;
     let config = format!(
-        "client body-limit=\"30B\"\nupstream \"app\" {{ server \"{address}\" connections=1; }}\nroute host=\"a\" {{ proxy \"app\" }}\n"
+        "client body-limit=\"30B\"\nupstream \"app\" {{ server \"{address}\" connections=1; }}\n\
+            route host=\"a\" {{ proxy \"app\" }}\n"
     );
     let weir = Weir::start(io, 1, &config);
     let length = format!("Content-Length: {}", SMUGGLED.len());
@@ -273,7 +276,8 @@ fn a17_body_of_an_unrouted_request(io: Io) {
     let server = Server::start(Honest);
     let address = server.address;
     let config = format!(
-        "upstream \"app\" {{ server \"{address}\" connections=1; }}\nroute host=\"a\" {{ proxy \"app\" }}\n"
+        "upstream \"app\" {{ server \"{address}\" connections=1; }}\n\
+            route host=\"a\" {{ proxy \"app\" }}\n"
     );
     let weir = Weir::start(io, 1, &config);
     for body in
@@ -387,7 +391,8 @@ fn c5_each_request_is_routed_anew(io: Io) {
     let upstream = |name: &str, server: &Server| {
         format!("upstream \"{name}\" {{ server \"{}\" connections=1; }}\n", server.address)
     };
-    let routes = "route host=\"public\" { proxy \"p\" }\nroute host=\"internal\" path=\"/open\" { proxy \"i\" }\n";
+    let routes = "route host=\"public\" { proxy \"p\" }\n\
+        route host=\"internal\" path=\"/open\" { proxy \"i\" }\n";
     let config = format!("{}{}{routes}", upstream("p", &public), upstream("i", &internal));
     let weir = Weir::start(io, 1, &config);
     let mut client = Client::connect(weir.address);
@@ -543,8 +548,12 @@ fn framed(link: &mut Link, request: &Request) -> Result<(), Gone> {
     let body = format!("answer {nonce}");
     match request.target.as_bytes()[1] {
         b'c' => link.answer(
-            format!("{head}Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nans\r\n0c\r\n{}\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\n", &body[3..])
-                .as_bytes(),
+            format!(
+                "{head}Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nans\r\n0c\r\n{}\r\n0\r\n\
+                X-Sum: 1\r\nHost: evil\r\n\r\n",
+                &body[3..]
+            )
+            .as_bytes(),
         ),
         b'h' => {
             link.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")?;

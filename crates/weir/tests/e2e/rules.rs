@@ -33,9 +33,12 @@ fn routes(servers: [&Server; 2], answer: &str) -> String {
     format!(
         "upstream \"app\" {{ server \"{app}\"; }}\nupstream \"beta\" {{ server \"{beta}\"; }}\n\
          route path=\"/api\" {{\n strip-prefix \"/api\"\n rewrite \"^/item/([0-9]+)$\" \"/i/$1\"\n\
-         request {{ host \"app.internal\"; set \"X-Real-IP\" \"$remote_addr\"; set \"X-Asked\" \"$http_x_a|$host|$request_uri\"; remove \"Cookie\"; }}\n\
-         answer {{ set \"X-Back\" \"{answer} $http_x_a\"; remove \"X-Nonce\"; }}\n proxy \"app\"\n}}\n\
-         route path=\"/api\" {{ cookie \"beta\" eq=\"1\"; query \"plain\" not=#true; proxy \"beta\"; }}\n"
+         request {{ host \"app.internal\"; set \"X-Real-IP\" \"$remote_addr\"; set \"X-Asked\" \
+         \"$http_x_a|$host|$request_uri\"; remove \"Cookie\"; }}\n\
+         answer {{ set \"X-Back\" \"{answer} $http_x_a\"; remove \"X-Nonce\"; }}\n proxy \
+         \"app\"\n}}\n\
+         route path=\"/api\" {{ cookie \"beta\" eq=\"1\"; query \"plain\" not=#true; proxy \
+         \"beta\"; }}\n"
     )
 }
 
@@ -131,8 +134,12 @@ fn own_answers(io: Io) {
     let file = scratch.write("sorry.html", &page("a"));
     let h2c = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let text = format!(
-        "listen \"{h2c}\" {{ protocols \"h2c\" }}\nroute path=\"/sorry\" {{ respond 503 file=\"{}\"; answer {{ set \"Retry-After\" \"60\"; }} }}\n\
-         route path=\"/ping\" {{ respond 204; }}\nroute path=\"/to\" {{ strip-prefix \"/to\"; redirect \"https://$host:8443$request_uri\" status=301; }}\n",
+        "listen \"{h2c}\" {{ protocols \"h2c\" }}\n\
+         route path=\"/sorry\" {{ respond 503 file=\"{}\"; answer {{ set \"Retry-After\" \"60\"; \
+         }} }}\n\
+         route path=\"/ping\" {{ respond 204; }}\n\
+         route path=\"/to\" {{ strip-prefix \"/to\"; redirect \"https://$host:8443$request_uri\" \
+         status=301; }}\n",
         file.display()
     );
     let weir = Weir::start(io, 2, &text);
@@ -188,7 +195,8 @@ fn plain_clients_are_led_to_tls(io: Io) {
     let server = Server::start(Honest);
     let text = format!(
         "listen \"{sealed}\" {{ tls {{ {} }} }}\nupstream \"app\" {{ server \"{}\"; }}\n\
-         route host=\"a\" {{ proxy \"app\"; }}\nroute scheme=\"http\" {{ redirect \"https://$host:{}$request_uri\"; }}\n",
+         route host=\"a\" {{ proxy \"app\"; }}\n\
+         route scheme=\"http\" {{ redirect \"https://$host:{}$request_uri\"; }}\n",
         files.row().trim_end(),
         server.address,
         sealed.port()
@@ -240,7 +248,8 @@ fn requests_are_what_a_route_requires(io: Io) {
     let of = |lines: &str| {
         let upstream = format!("upstream \"app\" {{ server \"{}\"; }}\n", server.address);
         format!(
-            "listen \"{h2c}\" {{ protocols \"h2c\" }}\n{upstream}route {{ {lines}; proxy \"app\"; }}\n"
+            "listen \"{h2c}\" {{ protocols \"h2c\" }}\n\
+                {upstream}route {{ {lines}; proxy \"app\"; }}\n"
         )
     };
     let weir = Weir::start(
@@ -290,8 +299,11 @@ fn trusted_proxies_say_who_asks(io: Io) {
     let scratch = Scratch::new();
     let log = scratch.path("access.log");
     let text = format!(
-        "access-log \"{}\" format=\"$remote_addr $realip_remote_addr $status\"\nclient {{ trusted-proxies \"127.0.0.1\"; }}\n\
-         upstream \"app\" {{ server \"{}\"; }}\nroute {{ deny \"192.0.2.7\"; request {{ set \"X-Who\" \"$remote_addr\"; }}; proxy \"app\"; }}\n",
+        "access-log \"{}\" format=\"$remote_addr $realip_remote_addr $status\"\n\
+         client {{ trusted-proxies \"127.0.0.1\"; }}\n\
+         upstream \"app\" {{ server \"{}\"; }}\n\
+         route {{ deny \"192.0.2.7\"; request {{ set \"X-Who\" \"$remote_addr\"; }}; proxy \
+         \"app\"; }}\n",
         log.display(),
         server.address
     );
@@ -323,8 +335,10 @@ fn trusted_proxies_say_what_is_spoken(io: Io) {
         let log = scratch.path("access.log");
         let h2c = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let text = format!(
-            "access-log \"{}\" format=\"$scheme $status\"\nlisten \"{h2c}\" {{ protocols \"h2c\" }}\n\
-             client {{ trusted-proxies \"127.0.0.1\"; client-address \"{option}\"; }}\nupstream \"app\" {{ server \"{}\"; }}\n\
+            "access-log \"{}\" format=\"$scheme $status\"\n\
+             listen \"{h2c}\" {{ protocols \"h2c\" }}\n\
+             client {{ trusted-proxies \"127.0.0.1\"; client-address \"{option}\"; }}\n\
+             upstream \"app\" {{ server \"{}\"; }}\n\
              route {{ request {{ set \"X-Scheme\" \"$scheme\"; }}; proxy \"app\"; }}\n\
              route scheme=\"http\" {{ redirect \"https://$host$request_uri\"; }}\n",
             log.display(),
@@ -376,8 +390,10 @@ fn trusted_proxies_say_what_is_spoken(io: Io) {
 fn requests_have_names(io: Io) {
     let server = Server::start(Honest);
     let text = format!(
-        "client {{ request-id \"X-Request-Id\"; trace-context #true; trusted-proxies \"127.0.0.1\"; }}\n\
-         upstream \"app\" {{ server \"{}\"; }}\nroute {{ answer {{ set \"X-Request-Id\" \"$request_id\"; }}; proxy \"app\"; }}\n",
+        "client {{ request-id \"X-Request-Id\"; trace-context #true; trusted-proxies \
+         \"127.0.0.1\"; }}\n\
+         upstream \"app\" {{ server \"{}\"; }}\n\
+         route {{ answer {{ set \"X-Request-Id\" \"$request_id\"; }}; proxy \"app\"; }}\n",
         server.address
     );
     let weir = Weir::start(io, 2, &text);
@@ -402,7 +418,8 @@ fn errors_have_pages(io: Io) {
     let nobody = free_port();
     let text = format!(
         "upstream \"app\" {{ server \"127.0.0.1:{nobody}\"; connect-retries 1; }}\n\
-         route {{ error-page 502 file=\"{}\"; answer {{ set \"Retry-After\" \"5\"; }}; proxy \"app\"; }}\n",
+         route {{ error-page 502 file=\"{}\"; answer {{ set \"Retry-After\" \"5\"; }}; proxy \
+         \"app\"; }}\n",
         file.display()
     );
     let weir = Weir::start(io, 1, &text);

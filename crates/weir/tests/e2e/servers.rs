@@ -382,7 +382,8 @@ impl Behaviour for Ends {
 fn posts_to(io: Io, way: Way, answers: usize) -> (usize, usize) {
     let server = Server::start(Ends { way, answers, random: Mutex::new(Random::new()) });
     let upstream = format!(
-        "upstream \"app\" {{ server \"{}\"\n forward-retries 100\n retry-budget 100 }}\nroute {{ proxy \"app\" }}\n",
+        "upstream \"app\" {{ server \"{}\"\n forward-retries 100\n retry-budget 100 }}\n\
+            route {{ proxy \"app\" }}\n",
         server.address
     );
     let weir = Weir::start(io, 2, &upstream);

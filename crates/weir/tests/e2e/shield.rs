@@ -57,7 +57,8 @@ fn a_client_has_so_many_requests(io: Io) {
     let (h2c, metrics) = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port()))).into();
     let shield = format!(
         "listen \"{h2c}\" {{ protocols \"h2c\" }}\nmetrics \"{metrics}\"\n\
-         shield {{\n allow \"127.0.0.9\"\n limit \"login\" count=\"requests\" rate=\"1/h\" burst=4 {{ match path=\"/login\"; }}\n}}\n"
+         shield {{\n allow \"127.0.0.9\"\n limit \"login\" count=\"requests\" rate=\"1/h\" burst=4 \
+         {{ match path=\"/login\"; }}\n}}\n"
     );
     let weir = Weir::start(io, 2, &(shield + &app(&server, 2, "")));
     // On whichever workers.
@@ -124,7 +125,8 @@ fn is_taken(weir: &Weir, last: u8) -> Option<Client> {
 
 fn connections_are_reset(io: Io) {
     let server = Server::start(Honest);
-    let shield = "shield { limit \"open\" count=\"open\" max=2; limit \"new\" count=\"connections\" rate=\"1/h\" burst=4; }\n";
+    let shield = "shield { limit \"open\" count=\"open\" max=2; limit \"new\" \
+        count=\"connections\" rate=\"1/h\" burst=4; }\n";
     let weir = Weir::start(io, 1, &(shield.to_owned() + &app(&server, 2, "")));
     let first = is_taken(&weir, 2).expect("it may connect");
     let second = is_taken(&weir, 2).expect("it may connect");
@@ -148,7 +150,9 @@ fn connections_are_reset(io: Io) {
 /// client.
 fn who_guesses_is_refused(io: Io) {
     let server = Server::start(Honest);
-    let shield = "client { trusted-proxies \"127.0.0.8\" }\nshield { limit \"guessing\" count=\"answers\" status=\"401,404\" rate=\"1/h\" burst=3; }\n\
+    let shield = "client { trusted-proxies \"127.0.0.8\" }\n\
+                  shield { limit \"guessing\" count=\"answers\" status=\"401,404\" rate=\"1/h\" \
+                  burst=3; }\n\
                   route path=\"/none\" { respond 404; }\nroute path=\"/login\" { respond 401; }\n";
     let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 2, "")));
     let (mut one, mut two) = (connect(&weir, 2), connect(&weir, 2));
@@ -181,7 +185,8 @@ fn who_guesses_is_refused(io: Io) {
 
 fn to_observe_refuses_nobody(io: Io) {
     let server = Server::start(Honest);
-    let shield = "shield { mode \"observe\"; limit \"rate\" count=\"requests\" rate=\"1/h\" burst=1; limit \"open\" count=\"open\" max=1; }\n";
+    let shield = "shield { mode \"observe\"; limit \"rate\" count=\"requests\" rate=\"1/h\" \
+        burst=1; limit \"open\" count=\"open\" max=1; }\n";
     let weir = Weir::start(io, 1, &(shield.to_owned() + &app(&server, 2, "")));
     let (mut one, mut other) = (connect(&weir, 2), connect(&weir, 2));
     for _ in 0..15 {
@@ -201,7 +206,8 @@ fn limits_change(io: Io) {
     let with = |shield: &str| format!("{shield}\n{}", app(&server, 2, ""));
     let limit = |name: &str, burst: u32| {
         format!(
-            "shield {{ limit \"{name}\" count=\"requests\" rate=\"1/h\" burst={burst} over=\"503\"; }}"
+            "shield {{ limit \"{name}\" count=\"requests\" rate=\"1/h\" burst={burst} \
+                over=\"503\"; }}"
         )
     };
     let weir = Weir::start(io, 2, &with(""));
@@ -382,7 +388,8 @@ fn what_is_open_counts_in_front_of_the_handshake(io: Io) {
 
 fn who_asks_too_much_is_kept_waiting(io: Io) {
     let server = Server::start(Honest);
-    let shield = "shield { tarpit \"2s\"; tarpit-max 1\n limit \"few\" count=\"requests\" rate=\"1/h\" burst=1 over=\"tarpit\"; }\n";
+    let shield = "shield { tarpit \"2s\"; tarpit-max 1\n limit \"few\" count=\"requests\" \
+        rate=\"1/h\" burst=1 over=\"tarpit\"; }\n";
     let weir = Weir::start(io, 1, &(shield.to_owned() + &app(&server, 1, "")));
     let (mut patient, mut leaver) = (connect(&weir, 2), connect(&weir, 3));
     assert_eq!((get(&mut patient, "/"), get(&mut leaver, "/")), (200, 200));
@@ -409,7 +416,8 @@ fn who_asks_too_much_is_kept_waiting(io: Io) {
 /// rejected as before.
 fn a_full_table_opens_no_limit(io: Io) {
     let server = Server::start(Honest);
-    let shield = "shield {\n table 1024\n limit \"login\" count=\"requests\" by=\"header:x-user\" rate=\"1/h\" burst=4\n}\n";
+    let shield = "shield {\n table 1024\n limit \"login\" count=\"requests\" by=\"header:x-user\" \
+        rate=\"1/h\" burst=4\n}\n";
     let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 8, "")));
     let passed = |client: &mut Client, user: &str, times: usize| {
         for _ in 0..times {

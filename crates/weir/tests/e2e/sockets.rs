@@ -61,8 +61,10 @@ fn each_side_has_its_own(io: Io) {
             greeter(server);
             let text = |listening: &str, upstream: &str| {
                 format!(
-                    "tcp {{ listen \"{listen}\" mss=1000 send-buffer=\"64KiB\" user-timeout=\"30s\" {listening}; proxy \"a\"; }}\n\
-                     upstream \"a\" {{ server \"{server}\"; dscp \"ef\"; receive-buffer \"80KiB\"; notsent-low-water \"16KiB\"; {upstream}; }}\n\
+                    "tcp {{ listen \"{listen}\" mss=1000 send-buffer=\"64KiB\" \
+                     user-timeout=\"30s\" {listening}; proxy \"a\"; }}\n\
+                     upstream \"a\" {{ server \"{server}\"; dscp \"ef\"; receive-buffer \"80KiB\"; \
+                     notsent-low-water \"16KiB\"; {upstream}; }}\n\
                      route {{ respond 204; }}\n"
                 )
             };
@@ -209,7 +211,8 @@ fn congestion_controls_are_compared(io: Io) {
             2,
             &format!(
                 "tcp {{ listen \"127.0.0.1:5000\" congestion=\"{one},{other}\"; proxy \"a\"; }}\n\
-                 upstream \"a\" {{ server \"127.0.0.1:6000\"; congestion \"{one}\" \"{other}\"; }}\n\
+                 upstream \"a\" {{ server \"127.0.0.1:6000\"; congestion \"{one}\" \
+                 \"{other}\"; }}\n\
                  route {{ respond 204; }}\n"
             ),
         );
@@ -280,12 +283,14 @@ fn what_can_not_be_had_is_said(io: Io) {
         };
         let server = |option: &str| {
             format!(
-                "listen \"127.0.0.1:5000\"\nupstream \"a\" {{ server \"127.0.0.1:6000\"; {option}; }}\n"
+                "listen \"127.0.0.1:5000\"\n\
+                    upstream \"a\" {{ server \"127.0.0.1:6000\"; {option}; }}\n"
             )
         };
         let listener = |option: &str| {
             format!(
-                "listen \"127.0.0.1:5000\" {option}\nupstream \"a\" {{ server \"127.0.0.1:6000\"; }}\n"
+                "listen \"127.0.0.1:5000\" {option}\n\
+                    upstream \"a\" {{ server \"127.0.0.1:6000\"; }}\n"
             )
         };
         for text in [server("mark 7"), listener("mark=7")] {

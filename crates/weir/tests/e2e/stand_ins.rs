@@ -16,7 +16,8 @@ on_both_drivers!(who_stands_in, a_stand_in_comes_by_reload, a_share_of_requests)
 /// Returns two upstreams of a server each; the second is a stand-in for the first with `more`.
 fn two(first: SocketAddr, second: SocketAddr, more: &str, route: &str) -> String {
     format!(
-        "upstream \"app\" {{ server \"{first}\"; {more} }}\nupstream \"spare\" {{ server \"{second}\"; }}\nroute {{ proxy \"app\"; {route} }}\n"
+        "upstream \"app\" {{ server \"{first}\"; {more} }}\n\
+            upstream \"spare\" {{ server \"{second}\"; }}\nroute {{ proxy \"app\"; {route} }}\n"
     )
 }
 

@@ -298,7 +298,8 @@ fn one_at_a_time_is_no_worse_than_nginx(io: Io) {
                 io,
                 1,
                 &format!(
-                    "upstream \"app\" {{ server \"{server}\"; {mode} }}\nroute {{ proxy \"app\" }}\n"
+                    "upstream \"app\" {{ server \"{server}\"; {mode} }}\n\
+                        route {{ proxy \"app\" }}\n"
                 ),
             );
             let count = strangers(weir.address, kind);

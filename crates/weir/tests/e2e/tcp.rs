@@ -90,7 +90,8 @@ fn passing(options: &str, upstream: &str) -> (SocketAddr, String) {
 
 fn passing_at(address: SocketAddr, options: &str, upstream: &str) -> String {
     format!(
-        "tcp {{ listen \"{address}\"; proxy \"raw\"; {options} }}\nupstream \"raw\" {{ {upstream} }}\nroute {{ respond 204; }}\n"
+        "tcp {{ listen \"{address}\"; proxy \"raw\"; {options} }}\n\
+            upstream \"raw\" {{ {upstream} }}\nroute {{ respond 204; }}\n"
     )
 }
 
@@ -398,8 +399,10 @@ fn what_comes_with_a_header_is_passed_on(io: Io) {
     let log = scratch.path("access.log");
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let text = format!(
-        "access-log \"{}\" format=\"$remote_addr $request_length\"\nclient {{ trusted-proxies \"127.0.0.1\"; }}\n\
-         tcp {{ listen \"{address}\" proxy-protocol=#true; proxy \"raw\"; }}\nupstream \"raw\" {{ {} }}\nroute {{ respond 204; }}\n",
+        "access-log \"{}\" format=\"$remote_addr $request_length\"\n\
+         client {{ trusted-proxies \"127.0.0.1\"; }}\n\
+         tcp {{ listen \"{address}\" proxy-protocol=#true; proxy \"raw\"; }}\n\
+         upstream \"raw\" {{ {} }}\nroute {{ respond 204; }}\n",
         log.display(),
         servers(&[server.address])
     );
@@ -550,7 +553,8 @@ fn who_is_banned_is_cut_off(io: Io) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let text = format!(
         "client {{ trusted-proxies \"127.0.0.1\"; }}\n\
-         tcp {{ listen \"{address}\" proxy-protocol=#true; proxy \"raw\"; }}\nupstream \"raw\" {{ {} }}\nroute {{ respond 204; }}\n",
+         tcp {{ listen \"{address}\" proxy-protocol=#true; proxy \"raw\"; }}\n\
+         upstream \"raw\" {{ {} }}\nroute {{ respond 204; }}\n",
         servers(&[server.address])
     );
     let weir = Weir::start(io, 2, &text);
@@ -581,7 +585,8 @@ fn each_has_a_line_and_is_counted(io: Io) {
     let scratch = Scratch::new();
     let log = scratch.path("access.log");
     let (address, text) = passing("", &servers(&[server.address]));
-    let format = "$server_protocol $remote_addr $request_length $bytes_sent $ended_by $reason $upstream_name $upstream_addr $tries";
+    let format = "$server_protocol $remote_addr $request_length $bytes_sent $ended_by $reason \
+        $upstream_name $upstream_addr $tries";
     let weir = Weir::start(
         io,
         1,
@@ -648,7 +653,8 @@ fn a_name_decides_and_passes_through(io: Io) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let text = format!(
         "tcp {{ listen \"{address}\"; sni \"*.one.test\" proxy=\"one\"; proxy \"two\"; }}\n\
-         upstream \"one\" {{ server \"{}\"; }}\nupstream \"two\" {{ server \"{}\"; }}\nroute {{ respond 204; }}\n",
+         upstream \"one\" {{ server \"{}\"; }}\nupstream \"two\" {{ server \"{}\"; }}\n\
+         route {{ respond 204; }}\n",
         first.address, second.address
     );
     let weir = Weir::start(io, 2, &text);

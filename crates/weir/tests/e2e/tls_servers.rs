@@ -37,7 +37,8 @@ fn app(tls: &str, servers: &[SocketAddr], more: &str) -> String {
     let servers: String =
         servers.iter().map(|address| format!(" server \"{address}\"\n")).collect();
     format!(
-        "upstream \"app\" {{\n tls {tls}\n{servers} {more}\n}}\nroute path=\"/\" {{ proxy \"app\"; }}\n"
+        "upstream \"app\" {{\n tls {tls}\n{servers} {more}\n}}\n\
+            route path=\"/\" {{ proxy \"app\"; }}\n"
     )
 }
 

@@ -36,7 +36,8 @@ fn text(output: &[u8]) -> String {
 /// Configures a route to the server at this address.
 fn to(address: impl std::fmt::Display, connections: u32) -> String {
     format!(
-        "upstream \"app\" {{ server \"{address}\" connections={connections}; }}\nroute {{ proxy \"app\" }}\n"
+        "upstream \"app\" {{ server \"{address}\" connections={connections}; }}\n\
+            route {{ proxy \"app\" }}\n"
     )
 }
 

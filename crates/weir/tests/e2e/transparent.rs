@@ -183,7 +183,8 @@ pub(crate) fn passing(port: u16, scratch: &Scratch) -> String {
     format!(
         "access-log \"{}\" format=\"$remote_addr $remote_port $upstream_addr $reason\"\n\
          tcp {{ {}{} proxy \"through\"; }}\n\
-         upstream \"through\" {{ server \"original-destination\"; source \"client\"; congestion \"reno\"; }}\n\
+         upstream \"through\" {{ server \"original-destination\"; source \"client\"; congestion \
+         \"reno\"; }}\n\
          route {{ respond 204; }}\n",
         scratch.path("access.log").display(),
         listen("0.0.0.0"),

@@ -66,7 +66,8 @@ fn f1_refused_upgrade_then_a_request(io: Io) {
     client.ask_upgrade();
     client.ask("GET", false);
     let two = format!(
-        "GET /ws?n={first} HTTP/1.1\r\nHost: a\r\n{UPGRADE}\r\nGET /victim?n={second} HTTP/1.1\r\nHost: a\r\n\r\n"
+        "GET /ws?n={first} HTTP/1.1\r\nHost: a\r\n{UPGRADE}\r\nGET /victim?n={second} HTTP/1.1\r\n\
+            Host: a\r\n\r\n"
     );
     client.send(two.as_bytes());
     check_honest(&first, &client.reply()).unwrap();
@@ -111,7 +112,8 @@ fn f3_h2c_never_passes(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 1, &app(&server, 1, ""));
     let forms = [
-        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
+            HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
         "Connection: Upgrade\r\nUpgrade: H2C, websocket\r\n",
         "Connection: upgrade\r\nUpgrade: websocket, h2c\r\n",
         "Upgrade: h2c\r\n",

@@ -59,7 +59,8 @@ fn every_protocol_is_spoken(io: Io) {
     let [plain, prior, sealed] = ["plain", "h2c", "tls"].map(|name| scratch.path(name));
     let files = certificate(&scratch, "ec", &["bridge.test"], 90);
     let rest = format!(
-        "listen \"unix:{}\"\nlisten \"unix:{}\" {{ protocols \"h2c\" }}\nlisten \"unix:{}\" {{ protocols \"http/1.1\"; tls {{ {} }} }}\n{}",
+        "listen \"unix:{}\"\nlisten \"unix:{}\" {{ protocols \"h2c\" }}\n\
+            listen \"unix:{}\" {{ protocols \"http/1.1\"; tls {{ {} }} }}\n{}",
         plain.display(),
         prior.display(),
         sealed.display(),
@@ -93,7 +94,11 @@ fn clients_have_no_address(io: Io) {
     let format =
         "$remote_addr $remote_port $realip_remote_addr $realip_remote_port $status $request_uri";
     let rest = format!(
-        "listen \"unix:{}\"\naccess-log \"{}\" format=\"{format}\"\nroute path=\"/inside\" {{ allow \"unix:\"; deny \"all\"; respond 200 \"[$remote_addr]\"; }}\nroute path=\"/outside\" {{ deny \"unix:\"; respond 200 \"x\"; }}\nroute path=\"/range\" {{ allow \"::/0\" \"0.0.0.0/0\"; deny \"all\"; respond 200 \"x\"; }}\n{}",
+        "listen \"unix:{}\"\naccess-log \"{}\" format=\"{format}\"\n\
+            route path=\"/inside\" {{ allow \"unix:\"; deny \"all\"; respond 200 \
+            \"[$remote_addr]\"; }}\nroute path=\"/outside\" {{ deny \"unix:\"; respond 200 \"x\"; \
+            }}\nroute path=\"/range\" {{ allow \"::/0\" \"0.0.0.0/0\"; deny \"all\"; respond 200 \
+            \"x\"; }}\n{}",
         socket.display(),
         log.display(),
         app(&server, 2, "")
@@ -135,7 +140,9 @@ fn a_proxy_in_front_may_say_whose_request_it_is(io: Io) {
     let ([socket, announced], log) =
         (["s", "p"].map(|name| scratch.path(name)), scratch.path("access.log"));
     let rest = format!(
-        "client {{ trusted-proxies \"unix:\" }}\nlisten \"unix:{}\"\nlisten \"unix:{}\" {{ proxy-protocol #true }}\naccess-log \"{}\" format=\"$remote_addr $realip_remote_addr $scheme $request_uri\"\n{}",
+        "client {{ trusted-proxies \"unix:\" }}\nlisten \"unix:{}\"\n\
+            listen \"unix:{}\" {{ proxy-protocol #true }}\n\
+            access-log \"{}\" format=\"$remote_addr $realip_remote_addr $scheme $request_uri\"\n{}",
         socket.display(),
         announced.display(),
         log.display(),
@@ -225,7 +232,8 @@ fn files_have_their_rights_and_go(io: Io) {
     let output = weir.ask(&["reload", "--dry-run"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let line = format!(
-        "weir: cannot listen on unix:{}: a file that is not a socket is there; remove it, or choose another path\n",
+        "weir: cannot listen on unix:{}: a file that is not a socket is there; remove it, or \
+            choose another path\n",
         other.display()
     );
     assert_eq!((output.status.code(), said), (Some(1), line));

@@ -492,7 +492,8 @@ fn orders_hold(io: Io) {
     let [one, other] = [&first, &second].map(|server| server.address.to_string());
     let of = |weight: u32| {
         format!(
-            "upstream \"app\" {{ server \"{one}\"; server \"{other}\" weight={weight}; }}\nroute {{ proxy \"app\" }}\n"
+            "upstream \"app\" {{ server \"{one}\"; server \"{other}\" weight={weight}; }}\n\
+                route {{ proxy \"app\" }}\n"
         )
     };
     let weir = Weir::start(io, 2, &of(50));

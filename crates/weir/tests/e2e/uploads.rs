@@ -110,13 +110,15 @@ fn a_route_can_gather_bodies(io: Io) {
     let server = Server::start(Echo);
     let address = server.address;
     let config = format!(
-        "upstream \"app\" {{ server \"{address}\" connections=1; }}\nroute {{ proxy \"app\"; request-buffering \"on\"; }}\n"
+        "upstream \"app\" {{ server \"{address}\" connections=1; }}\n\
+            route {{ proxy \"app\"; request-buffering \"on\"; }}\n"
     );
     let weir = Weir::start(io, 1, &config);
     let (mut client, id) = (Client::connect(weir.address), nonce());
     client.ask("POST", false);
     let head = format!(
-        "POST /g?n={id} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "POST /g?n={id} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\
+            Transfer-Encoding: chunked\r\n\r\n"
     );
     client.send(head.as_bytes());
     assert_eq!(client.interim(), [100], "weir wants it");

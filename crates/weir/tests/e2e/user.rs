@@ -63,7 +63,8 @@ fn start(io: Io, rest: &str) -> Option<Weir> {
     let [passwd, group] = ["passwd", "group"].map(|name| scratch.path(name).display().to_string());
     // The program that starts weir makes the folders of the admin socket and of the log.
     let script = format!(
-        "mount --bind {passwd} /etc/passwd && mount --bind {group} /etc/group && chown {WEIR} \"$(dirname \"$3\")\" && exec \"$0\" \"$@\""
+        "mount --bind {passwd} /etc/passwd && mount --bind {group} /etc/group && chown {WEIR} \
+            \"$(dirname \"$3\")\" && exec \"$0\" \"$@\""
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_weir")]);
@@ -108,7 +109,8 @@ fn threads(pid: u32) -> Vec<(String, String)> {
 /// Checks that every thread runs as the user with these capabilities, in these groups.
 fn are_all(pid: u32, groups: &str, capabilities: &str) {
     let who = format!(
-        "{WEIR} {WEIR} {WEIR} {WEIR}|{OF_WEIR} {OF_WEIR} {OF_WEIR} {OF_WEIR}|{groups}|{capabilities}|{capabilities}|{capabilities}|{capabilities}|1"
+        "{WEIR} {WEIR} {WEIR} {WEIR}|{OF_WEIR} {OF_WEIR} {OF_WEIR} \
+            {OF_WEIR}|{groups}|{capabilities}|{capabilities}|{capabilities}|{capabilities}|1"
     );
     // The last one to start.
     let is_complete = || threads(pid).iter().any(|(name, _)| name == "weir-admin");
@@ -142,7 +144,10 @@ fn every_thread_is_the_user(io: Io) {
     fs::set_permissions(&users, fs::Permissions::from_mode(0o644)).expect("this is root");
     let low = low_port();
     let rest = format!(
-        "user \"weir\"\nlisten \"{low}\" {{ tls {{ {} }} }}\naccess-log \"stdout\"\nforward {{ listen \"127.0.0.1:{}\"; users \"{}\"; resolver \"127.0.0.1:9\" }}\nupstream \"named\" {{ server \"localhost:9\" }}\nroute path=\"/named\" {{ proxy \"named\" }}\n{}",
+        "user \"weir\"\nlisten \"{low}\" {{ tls {{ {} }} }}\naccess-log \"stdout\"\n\
+            forward {{ listen \"127.0.0.1:{}\"; users \"{}\"; resolver \"127.0.0.1:9\" }}\n\
+            upstream \"named\" {{ server \"localhost:9\" }}\n\
+            route path=\"/named\" {{ proxy \"named\" }}\n{}",
         files.row(),
         crate::kit::free_port(),
         users.display(),
@@ -178,7 +183,9 @@ fn ports_below_1024_need_the_right_or_a_restart(io: Io) {
     assert_eq!(
         said,
         format!(
-            "weir: cannot listen on {low}: no permission: port {} needs the capability CAP_NET_BIND_SERVICE\n  help: weir dropped this capability to run as user `weir`: restart it with user \"weir\" privileged-ports=#true to keep the capability\n",
+            "weir: cannot listen on {low}: no permission: port {} needs the capability \
+                CAP_NET_BIND_SERVICE\n  help: weir dropped this capability to run as user `weir`: \
+                restart it with user \"weir\" privileged-ports=#true to keep the capability\n",
             low.port()
         )
     );
@@ -298,12 +305,15 @@ fn what_root_alone_can_read_is_told(io: Io) {
     handshake(sealed, &config(), "a.test").expect("its key was read");
     let key = files.key.display();
     let told = format!(
-        "warning weir: user `weir` cannot read {key}: the content that weir has read remains in force, but reloads fail, and weir does not see changes; `chgrp` and `chmod g+r` the file and its folder for that user, or restart weir instead\n"
+        "warning weir: user `weir` cannot read {key}: the content that weir has read remains in \
+            force, but reloads fail, and weir does not see changes; `chgrp` and `chmod g+r` the \
+            file and its folder for that user, or restart weir instead\n"
     );
     weir.says(&told);
     let said = refused(&weir.ask(&["reload"]), 78);
     assert!(said.contains(&*key.to_string()), "{said}");
-    let help = "\n  help: weir dropped root to run as user `weir`: let that user read the file and enter its folder (chgrp, chmod), or restart weir, which reads as root first\n";
+    let help = "\n  help: weir dropped root to run as user `weir`: let that user read the file and \
+        enter its folder (chgrp, chmod), or restart weir, which reads as root first\n";
     assert!(said.ends_with(help), "{said}");
     handshake(sealed, &config(), "a.test").expect("what was in force stays so");
     fs::set_permissions(&files.key, fs::Permissions::from_mode(0o644)).expect("this is root");
@@ -322,7 +332,9 @@ fn logs_are_the_users(io: Io) {
     let folder = scratch.path("").display().to_string();
     let folder = folder.trim_end_matches('/');
     let told = format!(
-        "warning weir: user `weir` cannot create files in {folder}: the program that rotates the access log must create the new file for that user (logrotate: create 0640 weir), or `chown weir {folder}`\n"
+        "warning weir: user `weir` cannot create files in {folder}: the program that rotates the \
+            access log must create the new file for that user (logrotate: create 0640 weir), or \
+            `chown weir {folder}`\n"
     );
     weir.says(&told);
     let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
@@ -345,14 +357,32 @@ fn logs_are_the_users(io: Io) {
     fs::write(&log, b"").expect("this is root");
     fs::set_permissions(&log, fs::Permissions::from_mode(0o600)).expect("this is root");
     chown(&log, Some(0), Some(0)).expect("this is root");
-    let file = scratch.write("weir.kdl", format!("listen \"127.0.0.1:0\"\nuser \"65534\" group=\"65534\"\naccess-log \"{}\"\nroute {{ respond 200 \"hello\"; }}\nadmin \"off\"\n", log.display()).as_bytes());
+    let file = scratch.write(
+        "weir.kdl",
+        format!(
+            "listen \"127.0.0.1:0\"\n\
+        user \"65534\" group=\"65534\"\naccess-log \"{}\"\nroute {{ respond 200 \"hello\"; }}\n\
+        admin \"off\"\n",
+            log.display()
+        )
+        .as_bytes(),
+    );
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["run", "-c"])
         .arg(&file)
         .output()
         .expect("it starts");
     let said = refused(&output, 1);
-    assert!(said.ends_with(&format!("weir: can't open the access log: {}: Permission denied (os error 13)\n  help: weir opens it as user `65534`: chown 65534 {}\n", log.display(), log.display())), "{said}");
+    assert!(
+        said.ends_with(&format!(
+            "weir: can't open the access log: {}: Permission denied (os \
+        error 13)\n  help: weir opens it as user `65534`: chown \
+        65534 {}\n",
+            log.display(),
+            log.display()
+        )),
+        "{said}"
+    );
     assert_eq!(fs::metadata(&log).expect("it is there").uid(), 0);
 }
 
@@ -405,7 +435,8 @@ fn root_without_user_is_told_once() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("not tested: this needs root");
     }
-    let told = "warning weir: weir runs as root and remains root: write user \"NAME\" to drop root after binding the listeners; user \"root\" silences this warning\n";
+    let told = "warning weir: weir runs as root and remains root: write user \"NAME\" to drop root \
+        after binding the listeners; user \"root\" silences this warning\n";
     let weir = Weir::start(Io::Epoll, 1, "route { respond 200 \"hello\"; }\n");
     assert_eq!(weir.answer(&["reload"]), "");
     weir.upgrade();

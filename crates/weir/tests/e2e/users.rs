@@ -47,7 +47,8 @@ fn users_of_a_route(io: Io) {
     passwd(&users, "ann", "a secret");
     let h2c = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let more = format!(
-        "listen \"{h2c}\" {{ protocols \"h2c\"; }}\naccess-log \"{}\" format=\"$remote_user $request_method $status $reason\"",
+        "listen \"{h2c}\" {{ protocols \"h2c\"; }}\n\
+            access-log \"{}\" format=\"$remote_user $request_method $status $reason\"",
         log.display()
     );
     let weir = Weir::start(io, 2, &guarded(&server, &users, &more));
@@ -82,7 +83,8 @@ fn users_of_a_route(io: Io) {
     let mut stranger = Client::connect(weir.address);
     stranger.ask("POST", false);
     let head = format!(
-        "POST /in HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n{expect}Authorization: {WRONG}\r\n\r\n"
+        "POST /in HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\
+            {expect}Authorization: {WRONG}\r\n\r\n"
     );
     stranger.send(head.as_bytes());
     assert_eq!(stranger.reply().status, 401);

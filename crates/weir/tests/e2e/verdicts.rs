@@ -23,7 +23,8 @@ const PAGE: &str = "/page?n=verdict0";
 
 fn config(server: &Server, state: &std::path::Path) -> String {
     format!(
-        "pipeline-state \"{}\"\nupstream \"app\" {{\n server \"{}\" connections-min=2 connections=2\n pipeline rehearse=\"{PAGE}\"\n}}\nroute {{ proxy \"app\" }}\n",
+        "pipeline-state \"{}\"\nupstream \"app\" {{\n server \"{}\" connections-min=2 \
+            connections=2\n pipeline rehearse=\"{PAGE}\"\n}}\nroute {{ proxy \"app\" }}\n",
         state.display(),
         server.address
     )
@@ -79,7 +80,8 @@ fn a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared(io:
     let config = config(&server, &state);
     let weir = Weir::start(io, 2, &config);
     let said = format!(
-        "server app {0} is not pipelined: it failed two rehearsals before weir was restarted or reloaded; `weir server clear app {0}` allows it again",
+        "server app {0} is not pipelined: it failed two rehearsals before weir was restarted or \
+            reloaded; `weir server clear app {0}` allows it again",
         server.address
     );
     eventually("the log says so", || weir.said().contains(&said));

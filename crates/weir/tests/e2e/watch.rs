@@ -147,7 +147,8 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
         .collect();
     let dead = free_port();
     let late = format!(
-        "upstream \"late\" {{ {others} server \"127.0.0.1:{dead}\" }}\nroute path=\"/late\" {{ proxy \"late\" }}\n"
+        "upstream \"late\" {{ {others} server \"127.0.0.1:{dead}\" }}\n\
+            route path=\"/late\" {{ proxy \"late\" }}\n"
     );
     let mut weir = Weir::start(io, 2, &(app(&server, 1, "") + &late));
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

@@ -124,8 +124,10 @@ fn error_of(text: &str) -> String {
 #[test]
 fn a_right_page_has_no_errors() {
     let text = "# Try\n\n```kdl a.kdl\nlisten \"127.0.0.1:8080\"\nroute { respond 204; }\n```\n\
-        ```sh\nweir run a.kdl &\nweir status --wait\ncurl -s -w '%{http_code}' http://127.0.0.1:8080/\n```\n\
-        It prints:\n```text\n2…4\n```\n```sh no-run\nsystemctl start weir\n```\n```text\nnobody reads this\n```\n\
+        ```sh\nweir run a.kdl &\nweir status --wait\n\
+        curl -s -w '%{http_code}' http://127.0.0.1:8080/\n```\n\
+        It prints:\n```text\n2…4\n```\n```sh no-run\nsystemctl start weir\n```\n```text\n\
+        nobody reads this\n```\n\
         ```ini b.conf\n[B]\n```\n```sh\ncat b.conf\n```\n```text\n[B]\n```\n";
     assert_eq!(errors_of(text), [""; 0]);
 }
@@ -186,7 +188,8 @@ fn programs_in_the_background_end_with_the_page() {
     let file = std::env::temp_dir().join(format!("weir-howto-{}.pid", std::process::id()));
     let name = file.display();
     let text = format!(
-        "```sh\nweir origin --listen 127.0.0.1:9090 &\necho $! >{name}\n```\n```sh\nkill -0 $(cat {name})\n```\n"
+        "```sh\nweir origin --listen 127.0.0.1:9090 &\necho $! >{name}\n```\n```sh\n\
+            kill -0 $(cat {name})\n```\n"
     );
     assert_eq!(errors_of(&text), [""; 0]);
     let pid = fs::read_to_string(&file).expect("the page has written it");

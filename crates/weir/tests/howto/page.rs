@@ -106,7 +106,8 @@ fn with_free_ports(line: &str, ports: &mut BTreeMap<String, u16>) -> String {
 
 #[test]
 fn blocks_and_their_lines_are_read() {
-    let text = "a\n```kdl a.kdl\nb\n```\n```sh\nc\nd\n```\n```sh no-run\n```\n```text\ne\n```\n```ini f\n```\n```yaml\n```\n";
+    let text = "a\n```kdl a.kdl\nb\n```\n```sh\nc\nd\n```\n```sh no-run\n```\n```text\ne\n```\n\
+        ```ini f\n```\n```yaml\n```\n";
     let page = Page::of("p", text);
     let found: Vec<(usize, &Kind, &str)> =
         page.blocks.iter().map(|block| (block.line, &block.kind, block.text.as_str())).collect();

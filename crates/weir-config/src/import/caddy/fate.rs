@@ -125,7 +125,8 @@ impl Caddy<'_, '_, '_> {
             if line.shown() != "format json" {
                 self.draft.different(
                     line,
-                    "weir writes lines in its own `json` format; docs/access-log.md has other formats",
+                    "weir writes lines in its own `json` format; docs/access-log.md has other \
+                        formats",
                 );
             }
         }

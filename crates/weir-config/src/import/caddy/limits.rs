@@ -74,9 +74,11 @@ impl<'t> Zone<'t> {
         for (_, line) in tree.children(self.at) {
             match line.name() {
                 "key" | "window" | "events" | "match" => {}
-                "ipv4_prefix" | "ipv6_prefix" => caddy
-                    .draft
-                    .lost(line, "`prefix` in `shield` sets how much of an address is one client, for all limits"),
+                "ipv4_prefix" | "ipv6_prefix" => caddy.draft.lost(
+                    line,
+                    "`prefix` in `shield` sets how much of an address is one client, \
+                        for all limits",
+                ),
                 _ => caddy.draft.missing(line, Missing::Nothing),
             }
         }
@@ -107,12 +109,14 @@ impl<'t> Zone<'t> {
             caddy.draft.different(self.node, "no limit applies to clients in `allow` of `shield`");
             caddy.draft.exempt(exempt);
         }
-        let why = "Caddy counts requests within `window`; weir accepts that many at once, and then that many spread evenly over this time";
+        let why = "Caddy counts requests within `window`; weir accepts that many at once, and then \
+            that many spread evenly over this time";
         caddy.draft.different_once(self.node, why);
         let wider = all.iter().find_map(|requests| self.wider(caddy, requests));
         if let Some(wider) = &wider {
             let why = format!(
-                "weir also counts requests of {wider}, which this does not limit: it only observes until you remove `observe`"
+                "weir also counts requests of {wider}, which this does not limit: it only observes \
+                    until you remove `observe`"
             );
             caddy.draft.different(self.node, why);
         }

@@ -164,9 +164,11 @@ impl<'t> Caddy<'t, '_, '_> {
         };
         match written {
             Some(written) => self.draft.upstreams[upstream].lines.push(written),
-            None => self
-                .draft
-                .lost(line, "see `balance`: weir takes turns by weight, picks the least loaded server, or hashes"),
+            None => self.draft.lost(
+                line,
+                "see `balance`: weir takes turns by weight, picks the least loaded \
+                    server, or hashes",
+            ),
         }
     }
 
@@ -187,7 +189,8 @@ impl<'t> Caddy<'t, '_, '_> {
                     said.tls.get_or_insert_default().insert("verify", "#false".to_owned());
                     self.draft.different(
                         line,
-                        "`verify=#false` as here: an attacker between weir and the server can read everything",
+                        "`verify=#false` as here: an attacker between weir and the server can read \
+                            everything",
                     );
                 }
                 "tls_server_name" if texts::peer_name(value).is_ok() => {

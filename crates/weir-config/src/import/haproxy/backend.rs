@@ -171,7 +171,8 @@ impl<'t> Haproxy<'t, '_, '_> {
             options.insert("verify", "#false".to_owned());
             self.draft.different(
                 says,
-                "`verify=#false` as here: an attacker between weir and the server can read everything",
+                "`verify=#false` as here: an attacker between weir and the server can read \
+                    everything",
             );
         }
         if said.tls.get_or_insert_with(|| options.clone()) != &options {
@@ -263,8 +264,11 @@ impl<'t> Haproxy<'t, '_, '_> {
         let tree = self.tree;
         let tables = tree.named(at, "stick-table").filter(|_| !self.tables.contains(&at));
         for line in tree.named(at, "stick").chain(tables) {
-            self.draft
-                .lost(line, "weir has no tables; use `balance \"hash\"` or `sticky` to return to the same server");
+            self.draft.lost(
+                line,
+                "weir has no tables; use `balance \"hash\"` or `sticky` to return to \
+                    the same server",
+            );
         }
         let Some(node) = self.one(at, &["cookie"]) else { return };
         let has = |word: &str| node.arguments().any(|other| other == word);
@@ -295,7 +299,8 @@ impl<'t> Haproxy<'t, '_, '_> {
             let node = &self.tree.nodes[at];
             return self.draft.different(
                 node,
-                "`check` alone only connects, and weir detects lost connections without it; `health { path \"/\"; }` sends requests",
+                "`check` alone only connects, and weir detects lost connections without it; \
+                    `health { path \"/\"; }` sends requests",
             );
         };
         let (mut method, mut path, mut host) = match (httpchk.argument(2), httpchk.argument(3)) {

@@ -42,7 +42,8 @@ const WITHOUT_VALUE: [&str; 8] = [
     "prefer-client-ciphers",
 ];
 /// The note on `interface`.
-pub(super) const ONE_INTERFACE: &str = "weir listens on addresses: it now accepts clients from other interfaces; write the address of this one";
+pub(super) const ONE_INTERFACE: &str = "weir listens on addresses: it now accepts clients from \
+    other interfaces; write the address of this one";
 /// The note on `namespace`.
 pub(super) const OWN_NAMESPACE: &str =
     "weir uses only the network namespace in which it starts: use `ip netns exec NAME weir run`";
@@ -169,7 +170,8 @@ impl Haproxy<'_, '_, '_> {
     fn certificate(&mut self, node: &Node, path: &str) -> Option<(String, Option<String>)> {
         if path.is_empty() || path.ends_with('/') || !path.contains('.') {
             let why = format!(
-                "`{path}` seems to be a directory: name each certificate, as in `certificate \"{path}/NAME.pem\"`"
+                "`{path}` seems to be a directory: name each certificate, as in `certificate \
+                    \"{path}/NAME.pem\"`"
             );
             self.draft.lost(node, why);
             return None;

@@ -126,7 +126,8 @@ const FATES: Fates = &[
     (
         &["stats"],
         Fate::Lost(
-            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; use `weir status` in the terminal",
+            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; use `weir \
+                status` in the terminal",
         ),
     ),
     (
@@ -148,7 +149,8 @@ const FATES: Fates = &[
     (
         &["tcp-request", "tcp-response"],
         Fate::Lost(
-            "weir checks connections for requests only by address and by `limit` of `shield`; write the rest in a `route`",
+            "weir checks connections for requests only by address and by `limit` of `shield`; \
+                write the rest in a `route`",
         ),
     ),
     (

@@ -91,13 +91,15 @@ impl<'t> Haproxy<'t, '_, '_> {
         // A refusal is one more error in HAProxy.
         let is_of_errors = counter.name == "http_err_rate";
         if is_of_errors {
-            let why = "HAProxy also counts requests that its rules reject; weir does not count those that its limits reject";
+            let why = "HAProxy also counts requests that its rules reject; weir does not count \
+                those that its limits reject";
             self.draft.different_once(line, why);
         }
         let is_rate = matches!(measure, Measure::Rate { .. });
         let hammer = is_rate && (status.is_empty() || is_of_errors);
         if is_rate {
-            let why = "HAProxy counts requests within the time in `store`; weir accepts that many at once, and then that many spread evenly over this time";
+            let why = "HAProxy counts requests within the time in `store`; weir accepts that many \
+                at once, and then that many spread evenly over this time";
             self.draft.different_once(line, why);
         }
         if self.tree.children(ROOT).filter(|(_, node)| PROXIES.contains(&node.name())).count() > 1 {

@@ -57,7 +57,8 @@ pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
             tree.nodes[section].is_block = true;
         } else if section == ROOT {
             let message = format!("`{}` is in no section", super::super::notes::short(first));
-            let help = "a section begins with `frontend NAME`, `backend NAME` and so on: is this a haproxy.cfg?";
+            let help = "a section begins with `frontend NAME`, `backend NAME` and so on: is this a \
+                haproxy.cfg?";
             return Err(draft.sources.error(0, &draft.sources.line(place), message, help));
         } else {
             tree.add(&draft.sources, section, place, reader.words)?;

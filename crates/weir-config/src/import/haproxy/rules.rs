@@ -64,7 +64,11 @@ impl Haproxy<'_, '_, '_> {
             );
         }
         if self.any_case {
-            self.draft.lost(line, "weir's paths are case-sensitive: it now accepts other spellings that this rejected");
+            self.draft.lost(
+                line,
+                "weir's paths are case-sensitive: it now accepts other spellings \
+                that this rejected",
+            );
         }
         let mut to = To::Closed;
         if line.argument(1) == "deny" && cases.iter().any(|case| case.access().is_some()) {
@@ -89,7 +93,10 @@ impl Haproxy<'_, '_, '_> {
         if let Some(other) = other {
             self.draft.lost(
                 line,
-                format!("weir's `respond` takes a text or a file, the same for all clients, and no `{other}`"),
+                format!(
+                    "weir's `respond` takes a text or a file, the same for all clients, and no \
+                    `{other}`"
+                ),
             );
             return None;
         }
@@ -172,7 +179,8 @@ impl Haproxy<'_, '_, '_> {
             self.draft.missing(line, Missing::Criteria);
         }
         if is_more {
-            let why = "routes cannot express the exceptions of this: weir now redirects all clients without TLS to https; write a `route` for the exceptions";
+            let why = "routes cannot express the exceptions of this: weir now redirects all \
+                clients without TLS to https; write a `route` for the exceptions";
             self.draft.different(line, why);
         }
         cases

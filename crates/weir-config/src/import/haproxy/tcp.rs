@@ -66,7 +66,8 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
     };
     let draft = &mut *haproxy.draft;
     if has("ssl") {
-        let why = "`tcp` forwards bytes unchanged: weir terminates TLS only for requests; install the certificate on the server";
+        let why = "`tcp` forwards bytes unchanged: weir terminates TLS only for requests; install \
+            the certificate on the server";
         return draft.lost(node, why);
     }
     if has("accept-netscaler-cip") {
@@ -91,7 +92,8 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
         let Some(all) = all else {
             draft.lost(
                 node,
-                "weir can listen only on an address with one port or a few, or on the path of a unix socket",
+                "weir can listen only on an address with one port or a few, or on the path of a \
+                    unix socket",
             );
             continue;
         };
@@ -123,7 +125,10 @@ impl Leads {
         if let Some(line) = lines.get(BLOCKS_MAX) {
             haproxy.draft.lost(
                 line,
-                format!("at most {BLOCKS_MAX} of these are carried over; these connections go to the default"),
+                format!(
+                    "at most {BLOCKS_MAX} of these are carried over; these connections go to \
+                    the default"
+                ),
             );
         }
         lines.truncate(BLOCKS_MAX);
@@ -147,7 +152,8 @@ impl Leads {
                     self.closes |= rules::keeps_out(haproxy, self.at, line);
                     continue;
                 }
-                let why = "weir chooses servers of connections only by the TLS name, `req.ssl_sni`; these go to the default";
+                let why = "weir chooses servers of connections only by the TLS name, \
+                    `req.ssl_sni`; these go to the default";
                 haproxy.draft.lost(line, why);
                 continue;
             };
@@ -175,7 +181,8 @@ impl Leads {
     /// Returns the target that a line names. None: it does not exist, which has been noted.
     fn lead(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, line: &Node) -> Option<Lead> {
         let Some(backend) = haproxy.named.get(line.argument(1)).copied() else {
-            let why = "no backend has this name; weir cannot choose a backend by the content of a connection";
+            let why = "no backend has this name; weir cannot choose a backend by the content of a \
+                connection";
             haproxy.draft.lost(line, why);
             return None;
         };
@@ -263,7 +270,8 @@ fn times(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, at: usize, sections: 
         match largest {
             Some(us) => tcp.time(haproxy.draft, node, name, us),
             None if which == 0 => {
-                let why = "nothing closes idle connections here; weir closes them after `idle-timeout`, by default 1h";
+                let why = "nothing closes idle connections here; weir closes them after \
+                    `idle-timeout`, by default 1h";
                 haproxy.draft.different_once(node, why);
             }
             None => {}

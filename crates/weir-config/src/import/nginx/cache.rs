@@ -123,13 +123,17 @@ fn key(nginx: &mut Nginx<'_, '_, '_>, route: &Route, node: &Node) -> Vec<String>
         let names = others.iter().map(|name| format!("`${name}`")).collect::<Vec<_>>().join(", ");
         nginx.draft.different(
             node,
-            format!("weir's keys cannot contain {names}; if responses differ by that, remove `cache` from the route"),
+            format!(
+                "weir's keys cannot contain {names}; if responses differ by that, remove \
+                `cache` from the route"
+            ),
         );
     }
     if !has_query {
         nginx.draft.different(
             node,
-            "weir's keys contain the query; name parameters that make no difference in `query-ignore` of `key`",
+            "weir's keys contain the query; name parameters that make no difference in \
+                `query-ignore` of `key`",
         );
     }
     [("header", headers), ("cookie", cookies)]
@@ -159,7 +163,10 @@ fn bypass(nginx: &mut Nginx<'_, '_, '_>, at: usize) -> Vec<String> {
             let what = others.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
             nginx.draft.lost(
                 node,
-                format!("requests bypass the cache only with a cookie (`bypass`), not with {what}; use a route without `cache` for them"),
+                format!(
+                    "requests bypass the cache only with a cookie (`bypass`), not with {what}; \
+                    use a route without `cache` for them"
+                ),
             );
         }
     }
@@ -170,24 +177,37 @@ fn bypass(nginx: &mut Nginx<'_, '_, '_>, at: usize) -> Vec<String> {
 pub(super) fn tell_of_cache(nginx: &mut Nginx<'_, '_, '_>, node: &Node) -> bool {
     match node.name() {
         // Those of a location have been handled.
-        "proxy_cache" | "proxy_cache_valid" | "proxy_cache_key" | "proxy_cache_bypass" | "proxy_no_cache" => {}
+        "proxy_cache" | "proxy_cache_valid" | "proxy_cache_key" | "proxy_cache_bypass"
+        | "proxy_no_cache" => {}
         "proxy_cache_lock" | "proxy_cache_revalidate" if node.argument(1) != "off" => {
             nginx.draft.unneeded(node.name());
         }
-        "proxy_cache_lock" => nginx.draft.different(node, "in weir, requests for a response that is being fetched wait for it"),
+        "proxy_cache_lock" => nginx.draft.different(
+            node,
+            "in weir, requests for a response that \
+            is being fetched wait for it",
+        ),
         "proxy_cache_lock_timeout" | "proxy_cache_lock_age" | "proxy_cache_max_range_offset" => {
             nginx.draft.unneeded(node.name());
         }
-        "proxy_cache_revalidate" => nginx.draft.different(node, "weir revalidates stale responses where it can"),
+        "proxy_cache_revalidate" => nginx.draft.different(
+            node,
+            "weir revalidates stale responses \
+            where it can",
+        ),
         "proxy_cache_path" => nginx.draft.different(
             node,
-            "weir stores in memory, not in files, and keeps what is used more: set the size with `cache { size \"256MiB\"; }` at the top",
+            "weir stores in memory, not in files, and keeps what is used more: set the size with \
+                `cache { size \"256MiB\"; }` at the top",
         ),
         "proxy_cache_use_stale" | "proxy_cache_background_update" => nginx.draft.lost(
             node,
-            "set the time: `stale-if-error` for failing servers, `stale-while-revalidate` for the time of a new fetch",
+            "set the time: `stale-if-error` for failing servers, `stale-while-revalidate` for the \
+                time of a new fetch",
         ),
-        "proxy_cache_methods" if node.arguments().all(|method| matches!(method, "GET" | "HEAD")) => {
+        "proxy_cache_methods"
+            if node.arguments().all(|method| matches!(method, "GET" | "HEAD")) =>
+        {
             nginx.draft.unneeded(node.name());
         }
         "proxy_cache_methods" => nginx.draft.lost(node, "weir stores only responses to GET"),
@@ -197,7 +217,8 @@ pub(super) fn tell_of_cache(nginx: &mut Nginx<'_, '_, '_>, node: &Node) -> bool 
         "proxy_cache_convert_head" if node.argument(1) == "on" => {}
         "proxy_ignore_headers" => nginx.draft.lost(
             node,
-            "weir obeys what servers forbid; override it with `ttl-force`, `ignore` and `set-cookie` of `cache`",
+            "weir obeys what servers forbid; override it with `ttl-force`, `ignore` and \
+                `set-cookie` of `cache`",
         ),
         _ => return false,
     }

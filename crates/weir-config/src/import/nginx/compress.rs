@@ -43,7 +43,8 @@ impl Nginx<'_, '_, '_> {
             if differs {
                 self.draft.different(
                     node,
-                    "all codings of a route have the same types and minimum length in weir, those of the first",
+                    "all codings of a route have the same types and minimum length in weir, those \
+                        of the first",
                 );
             }
             if first.is_none() {

@@ -302,7 +302,8 @@ impl Nginx<'_, '_, '_> {
                     .insert("half-closed", ("half-closed \"serve\"".to_owned(), node.place));
                 self.draft.different_once(
                     node,
-                    "weir has this for all clients that only end their sending direction: a reset always cancels",
+                    "weir has this for all clients that only end their sending direction: a reset \
+                        always cancels",
                 );
             }
             "proxy_ignore_client_abort" => {}
@@ -374,7 +375,8 @@ impl Nginx<'_, '_, '_> {
                     .one(node.parent, "real_ip_recursive")
                     .is_none_or(|node| node.argument(1) != "on")
                 {
-                    let why = "weir skips all addresses of `trusted-proxies` in X-Forwarded-For, as with `real_ip_recursive on`; here the last address is the client's";
+                    let why = "weir skips all addresses of `trusted-proxies` in X-Forwarded-For, \
+                        as with `real_ip_recursive on`; here the last address is the client's";
                     self.draft.different_once(node, why);
                 }
             }
@@ -432,7 +434,10 @@ impl Nginx<'_, '_, '_> {
         if let Err(error) = Template::compile(&text, Escape::Default) {
             self.draft.different(
                 format,
-                format!("{error}; weir writes `combined` lines, and docs/access-log.md lists the variables"),
+                format!(
+                    "{error}; weir writes `combined` lines, and docs/access-log.md lists the \
+                    variables"
+                ),
             );
             return String::new();
         }

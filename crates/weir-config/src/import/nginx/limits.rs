@@ -246,7 +246,8 @@ impl<'t> Nginx<'t, '_, '_> {
             let mut inside = own.iter().map(|number| &spots[*number]);
             if let Some(inner) = inside.find(|spot| differs(spot.acts, acts)) {
                 let why = format!(
-                    "`{name}` differs for `{}`; weir has one value for the whole limit, that of its own block",
+                    "`{name}` differs for `{}`; weir has one value for the whole limit, that of \
+                        its own block",
                     self.tree.nodes[inner.at].shown()
                 );
                 self.draft.different(node, why);
@@ -254,7 +255,8 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         if let Some(bare) = bare {
             let why = format!(
-                "weir also counts requests of `{}`, which this does not limit: it only observes until you remove `observe`",
+                "weir also counts requests of `{}`, which this does not limit: it only observes \
+                    until you remove `observe`",
                 self.tree.nodes[bare].shown()
             );
             self.draft.different(node, why);
@@ -265,7 +267,8 @@ impl<'t> Nginx<'t, '_, '_> {
             );
         }
         if delays(node) {
-            let why = "nginx delays requests within `burst`, weir serves them at once; both reject further requests";
+            let why = "nginx delays requests within `burst`, weir serves them at once; both reject \
+                further requests";
             self.draft.different_once(node, why);
         }
         let over = self.over(words, node);

@@ -223,7 +223,8 @@ impl Nginx<'_, '_, '_> {
         }
         if !path.ends_with('/') && !node.shown().ends_with('$') {
             let why = format!(
-                "weir's paths match whole segments: it accepts `{path}x` and the like, which this may reject"
+                "weir's paths match whole segments: it accepts `{path}x` and the like, which this \
+                    may reject"
             );
             self.draft.different(node, why);
         }
@@ -395,7 +396,9 @@ impl Nginx<'_, '_, '_> {
         let mut options = std::collections::BTreeMap::new();
         if !verifies {
             options.insert("verify", "#false".to_owned());
-            let why = "nginx verifies certificates of servers only on request, so `verify=#false`: an attacker in between can read everything; remove it if the certificates are valid";
+            let why = "nginx verifies certificates of servers only on request, so `verify=#false`: \
+                an attacker in between can read everything; remove it if the certificates are \
+                valid";
             self.draft.different(pass, why);
         }
         for (theirs, ours) in [
@@ -452,7 +455,11 @@ impl Nginx<'_, '_, '_> {
                 lines.push("retry-nonidempotent #true".to_owned());
             }
             if node.arguments().any(|word| word.starts_with("http_")) {
-                self.draft.different(node, "weir retries after lost connections, and forwards responses unchanged; `failover \"5xx\"` suspends servers that send these");
+                self.draft.different(
+                    node,
+                    "weir retries after lost connections, and forwards \
+                    responses unchanged; `failover \"5xx\"` suspends servers that send these",
+                );
             }
         }
         if let Some(tries) = self

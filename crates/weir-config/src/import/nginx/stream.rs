@@ -103,7 +103,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
             return draft.lost(node, "weir does not forward UDP");
         }
         if has("ssl") {
-            let why = "`tcp` forwards bytes unchanged: weir terminates TLS only for requests; install the certificate on the server";
+            let why = "`tcp` forwards bytes unchanged: weir terminates TLS only for requests; \
+                install the certificate on the server";
             return draft.lost(node, why);
         }
         let Some(addresses) = addresses(node.argument(1), has("ipv6only=off")) else {
@@ -191,7 +192,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
             if node.name() != "server" {
                 self.method(upstream, node);
             } else if let Some(Some(_)) = self.nginx.server_line(upstream, node, 80) {
-                let why = "weir suspends a server that refuses connections for 1 s, regardless of `max_fails` and `fail_timeout`; `health` in an `upstream` probes it";
+                let why = "weir suspends a server that refuses connections for 1 s, regardless of \
+                    `max_fails` and `fail_timeout`; `health` in an `upstream` probes it";
                 self.nginx.draft.different_once(node, why);
             }
         }
@@ -281,7 +283,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
             }
         }
         if !self.is_on(at, "proxy_half_close") {
-            let why = "when one side ends, nginx closes the other; weir keeps it open for `half-close-timeout`, as with `proxy_half_close on`";
+            let why = "when one side ends, nginx closes the other; weir keeps it open for \
+                `half-close-timeout`, as with `proxy_half_close on`";
             self.nginx.draft.different_once(node, why);
         }
     }
@@ -308,7 +311,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
             if !matches!(key, "$binary_remote_addr" | "$remote_addr")
                 || !(1..=1_000_000).contains(&max)
             {
-                let why = "weir limits open connections of each address of a client, to a number from 1 to 1000000";
+                let why = "weir limits open connections of each address of a client, to a number \
+                    from 1 to 1000000";
                 self.nginx.draft.lost(node, why);
                 continue;
             }
@@ -316,7 +320,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
                 |other: &Node| (other.argument(1), other.argument(2)) == (name, node.argument(2));
             let is_for_all = alone && served.iter().all(|at| of_server(*at).any(same));
             if !is_for_all {
-                let why = "weir counts connections to every `listen`, but this applies to some: it only observes until you remove `observe`";
+                let why = "weir counts connections to every `listen`, but this applies to some: it \
+                    only observes until you remove `observe`";
                 self.nginx.draft.different(node, why);
             }
             self.nginx.draft.limit(Limit {

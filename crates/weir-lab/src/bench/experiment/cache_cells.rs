@@ -183,14 +183,17 @@ pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     cells.push(
         Cell::new("purge", &title, Load::Cache(CacheLoad::Purge(purge)), PURGES).from(Origin::None),
     );
-    let title = "100 answers that are fresh for a second, 2,000 requests a second, and the origin dies in the middle";
+    let title = "100 answers that are fresh for a second, 2,000 requests a second, and the origin \
+        dies in the middle";
     cells.push(own("stale", title, CacheLoad::Stale(STALE)));
-    let title = "1,000 clients read 1 MB slowly that nobody had, beside 1,000 requests a second that go to the origin";
+    let title = "1,000 clients read 1 MB slowly that nobody had, beside 1,000 requests a second \
+        that go to the origin";
     cells.push(own("slow", title, CacheLoad::Slow(SLOW)));
     let title = "10,000 answers of 4 KB that were stored before a restart";
     cells.push(own("restart", title, CacheLoad::Restart(RESTART)));
     let load = Load::Closed(Closed { connections: 64, body: 16, kind: RequestKind::Minimal });
-    let title = "16 B from the origin through a weir without a cache, against an earlier weir (--program weir-before=PATH)";
+    let title = "16 B from the origin through a weir without a cache, against an earlier weir \
+        (--program weir-before=PATH)";
     cells.push(Cell::new("none", title, load, &["weir", BEFORE]));
     cells
 }

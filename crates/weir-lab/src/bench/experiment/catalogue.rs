@@ -130,7 +130,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "ladder",
-        title: "how evenly clients that stay are shared among workers: connections and processor time of each",
+        title: "how evenly clients that stay are shared among workers: connections and processor \
+            time of each",
         cells: even_cells::ladder_cells,
         rounds: 3,
         seconds: 4,
@@ -190,7 +191,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "mixed",
-        title: "fast and slow requests together: how long they wait, how many get a response, and whether any is executed twice",
+        title: "fast and slow requests together: how long they wait, how many get a response, and \
+            whether any is executed twice",
         cells: mixed_cells::cells,
         rounds: 3,
         seconds: 8,
@@ -220,7 +222,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "forward",
-        title: "a forward proxy whose clients own their connections, its tunnels, and the pool modes of a reverse proxy",
+        title: "a forward proxy whose clients own their connections, its tunnels, and the pool \
+            modes of a reverse proxy",
         cells: forward_cells::cells,
         rounds: 5,
         seconds: 6,
@@ -230,7 +233,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "tls",
-        title: "cost of TLS with clients: handshakes, requests, bodies, memory, and a flood of handshakes",
+        title: "cost of TLS with clients: handshakes, requests, bodies, memory, and a flood of \
+            handshakes",
         cells: secure_cells::tls,
         rounds: 5,
         seconds: 6,
@@ -250,7 +254,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "http2",
-        title: "cost of HTTP/2 with clients: requests, memory, and clients that let no response arrive",
+        title: "cost of HTTP/2 with clients: requests, memory, and clients that let no response \
+            arrive",
         cells: secure_cells::http2,
         rounds: 5,
         seconds: 6,
@@ -270,7 +275,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "wan",
-        title: "gain of a proxy with its own congestion control for clients behind a slow and lossy link",
+        title: "gain of a proxy with its own congestion control for clients behind a slow and \
+            lossy link",
         cells: wan_cells::cells,
         rounds: 3,
         seconds: 8,
@@ -280,7 +286,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "cache",
-        title: "cost of a stored response, requests that reach the origin, choice of entries to keep without room for all, and effects of purges, dead origins and slow readers",
+        title: "cost of a stored response, requests that reach the origin, choice of entries to \
+            keep without room for all, and effects of purges, dead origins and slow readers",
         cells: cache_cells::cells,
         rounds: 5,
         seconds: 6,
@@ -478,7 +485,8 @@ fn generator(_: &Axes) -> Vec<Cell> {
         Cell::new("g4000", "4,000 connections, 3 B, no proxy", closed(4000), contenders),
         Cell::new(
             "stall",
-            "1,000 requests a second to an origin that answers in 10 ms and stands still once for 1 s of 10",
+            "1,000 requests a second to an origin that answers in 10 ms and stands still once for \
+                1 s of 10",
             Load::Stall,
             &["wrk", "bomb"],
         )

@@ -79,7 +79,8 @@ pub(crate) const TAKEN_RATIOS: &[Compared] = &[
 
 /// Targets of `taken-core`.
 pub(crate) const TAKEN_TARGETS: &[Target] = &[Target {
-    title: "a core is taken for 25 ms, 14 times a second: p99.9, against workers that look at no load and stay on their cores",
+    title: "a core is taken for 25 ms, 14 times a second: p99.9, against workers that look at no \
+        load and stay on their cores",
     cell: "taken",
     metric: Metric::P999,
     subject: "weir",
@@ -89,7 +90,8 @@ pub(crate) const TAKEN_TARGETS: &[Target] = &[Target {
 
 /// Returns the cell of `taken-core`.
 pub(crate) fn taken_cells(_: &Axes) -> Vec<Cell> {
-    let title = "64 kept connections, 2,000 requests a second by the clock, a core taken for 25 ms 14 times a second";
+    let title = "64 kept connections, 2,000 requests a second by the clock, a core taken for 25 ms \
+        14 times a second";
     vec![Cell::new("taken", title, Load::Taken, TAKEN).from(Origin::None)]
 }
 
@@ -98,7 +100,8 @@ const RELOADED: &[&str] = &["nginx", "nginx-shared", "haproxy", "weir-hash", "we
 
 /// Targets of `reload`.
 pub(crate) const RELOAD_TARGETS: &[Target] = &[Target {
-    title: "connections refused, reset or not answered while the number of workers changes once a second",
+    title: "connections refused, reset or not answered while the number of workers changes once a \
+        second",
     cell: "reload",
     metric: Metric::CutOff,
     subject: "weir",
@@ -108,7 +111,8 @@ pub(crate) const RELOAD_TARGETS: &[Target] = &[Target {
 
 /// Returns the cell of `reload`.
 pub(crate) fn reload_cells(_: &Axes) -> Vec<Cell> {
-    let title = "clients that come 16 at a time, 4 times over, while a worker more or less is configured once a second";
+    let title = "clients that come 16 at a time, 4 times over, while a worker more or less is \
+        configured once a second";
     vec![Cell::new("reload", title, Load::Reload, RELOADED)]
 }
 
@@ -159,6 +163,7 @@ pub(crate) fn cost_cells(_: &Axes) -> Vec<Cell> {
 /// Plain requests beside handshakes.
 pub(super) fn handshake_cells(_: &Axes) -> Vec<Cell> {
     let contenders = &["nginx", "haproxy", LOW_LATENCY, "weir", "weir-epoll"];
-    let title = "64 connections that ask 500 times a second without TLS, beside 1,000 clients that handshake in loops";
+    let title = "64 connections that ask 500 times a second without TLS, beside 1,000 clients that \
+        handshake in loops";
     vec![Cell::new("handshakes", title, Load::Handshakes, contenders).over(tls::ECDSA)]
 }

@@ -66,7 +66,13 @@ pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
     let others = Clients { connections: 48, pace: Pace::Even(3960), path: "/item?delay=0" };
     let numbered = Clients { connections: 32, pace: Pace::Even(3000), path: "/page/{serial}" };
     vec![
-        cell("beside-8", "1,000 fast GETs a second beside 8 clients with 25 ms answers and pauses", FAST, BESIDE_8),
+        cell(
+            "beside-8",
+            "1,000 fast GETs a second beside 8 clients with 25 ms answers and \
+            pauses",
+            FAST,
+            BESIDE_8,
+        ),
         cell("beside-32", "the same beside 32 clients", FAST, BESIDE_32),
         cell("beside-100", "the same beside 100 clients", FAST, BESIDE_100),
         cell(
@@ -93,19 +99,39 @@ pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
             numbered,
             UNEVEN,
         ),
-        cell("any-500", "100 requests a second that take 500 ms, any number at once", clock(100, "/?delay=500ms"), &[]),
-        cell("any-100", "500 requests a second that take 100 ms, any number at once", clock(500, "/?delay=100ms"), &[]),
-        cell("any-20", "2,000 requests a second that take 20 ms, any number at once", clock(2000, "/?delay=20ms"), &[]),
+        cell(
+            "any-500",
+            "100 requests a second that take 500 ms, any number \
+            at once",
+            clock(100, "/?delay=500ms"),
+            &[],
+        ),
+        cell(
+            "any-100",
+            "500 requests a second that take 100 ms, any number \
+            at once",
+            clock(500, "/?delay=100ms"),
+            &[],
+        ),
+        cell(
+            "any-20",
+            "2,000 requests a second that take 20 ms, any number \
+            at once",
+            clock(2000, "/?delay=20ms"),
+            &[],
+        ),
         cell(
             "lock",
-            "64 clients in a loop at a server that slows down beyond 32 requests at a time (20 ms each)",
+            "64 clients in a loop at a server that slows down beyond 32 requests at a time (20 ms \
+                each)",
             looping(64, "/?delay=20ms&beyond=32"),
             &[],
         )
         .with(&[HAPROXY_CAPPED]),
         with(
             "prefork",
-            "1,000 fast GETs a second beside 25 ms answers, a server of 16 processes with one connection each",
+            "1,000 fast GETs a second beside 25 ms answers, a server of 16 processes with one \
+                connection each",
             FAST,
             SOME_SLOW,
             Some(PLACES),

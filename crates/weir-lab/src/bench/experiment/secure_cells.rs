@@ -46,7 +46,8 @@ pub(super) fn tls(axes: &Axes) -> Vec<Cell> {
         .with(&["weir-plain"]),
         cell(
             "flood",
-            "64 connections that ask 1,000 times a second by the clock, beside a flood of full handshakes",
+            "64 connections that ask 1,000 times a second by the clock, beside a flood of full \
+                handshakes",
             Load::Flood { connections, rate },
             tls::ECDSA,
         ),
@@ -63,14 +64,29 @@ pub(super) fn http2(axes: &Axes) -> Vec<Cell> {
         Cell::new("tls-64x10", "HTTP/2 over TLS, 64 connections of 10 streams, 3 B", load, SEALED)
             .over(tls::ECDSA)
             .by(STREAMS),
-        Cell::new("h2c-64x10", "HTTP/2 without TLS, 64 connections of 10 streams, 3 B", load, clear).by(STREAMS),
-        Cell::new("idle-http1", "idle connections of HTTP/1.1 over TLS", idle, SEALED).over(tls::ECDSA),
-        Cell::new("idle-http2", "idle connections of HTTP/2 over TLS, header tables full", idle, SEALED)
-            .over(tls::ECDSA)
-            .by(1),
+        Cell::new(
+            "h2c-64x10",
+            "HTTP/2 without TLS, 64 connections of 10 \
+            streams, 3 B",
+            load,
+            clear,
+        )
+        .by(STREAMS),
+        Cell::new("idle-http1", "idle connections of HTTP/1.1 over TLS", idle, SEALED)
+            .over(tls::ECDSA),
+        Cell::new(
+            "idle-http2",
+            "idle connections of HTTP/2 over TLS, header \
+            tables full",
+            idle,
+            SEALED,
+        )
+        .over(tls::ECDSA)
+        .by(1),
         Cell::new(
             "stalled",
-            "64 honest connections that ask 1,000 times a second by the clock, beside 200 with 100 stalled streams of 200 KiB each",
+            "64 honest connections that ask 1,000 times a second by the clock, beside 200 with 100 \
+                stalled streams of 200 KiB each",
             Load::Stalled(STALLING),
             &["weir", "weir-alone"],
         )

@@ -184,7 +184,8 @@ pub(crate) const PROXY: &[Target] = &[
         AtMost(0.50),
     ),
     target(
-        "servers that close after 100 requests: CPU a request, 64 connections, against such as never close",
+        "servers that close after 100 requests: CPU a request, 64 connections, against such as \
+            never close",
         "c64",
         Cpu,
         "weir-closing",
@@ -702,7 +703,8 @@ pub(crate) const SECURE: &[Target] = &[
 
 /// Targets of plain requests beside handshakes.
 pub(crate) const HANDSHAKES: &[Target] = &[target(
-    "p99 of plain requests beside 1,000 clients that handshake, against HAProxy with low-latency tasks",
+    "p99 of plain requests beside 1,000 clients that handshake, against HAProxy with low-latency \
+        tasks",
     "handshakes",
     P99,
     "weir",
@@ -745,7 +747,8 @@ pub(crate) const HTTP2: &[Target] = &[
         bound: AtMost(5120.0),
     },
     Target {
-        title: "user memory for an idle connection of HTTP/2 over TLS with a full header table, bytes",
+        title: "user memory for an idle connection of HTTP/2 over TLS with a full header table, \
+            bytes",
         cell: "idle-http2",
         metric: IdleBytes,
         subject: "weir",

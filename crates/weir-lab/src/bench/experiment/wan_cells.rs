@@ -26,7 +26,8 @@ pub(crate) const SMALL: &[Compared] = &[
 
 /// The target, which is the purpose of a proxy between the two networks.
 pub(crate) const TARGETS: &[Target] = &[Target {
-    title: "20 Mbit/s, 40 ms, 1 % loss: rate with bbr towards clients alone, against cubic end to end",
+    title: "20 Mbit/s, 40 ms, 1 % loss: rate with bbr towards clients alone, against cubic end \
+        to end",
     cell: "large-40ms-1",
     metric: Metric::Rate,
     subject: "weir-bbr",

@@ -163,7 +163,8 @@ fn shares(kinds: &Errors, attempts: u64) -> String {
 pub(super) fn progress(record: &Record) -> String {
     let Some(run) = &record.special.blocked else { return String::new() };
     format!(
-        "{:>5.1} % blocked, CPU {:>6} µs an attempt, users' p99 {} -> {} ms, {} false blocks, {} of their requests failed",
+        "{:>5.1} % blocked, CPU {:>6} µs an attempt, users' p99 {} -> {} ms, {} false blocks, {} \
+            of their requests failed",
         run.percent(run.all_blocked()),
         microseconds(run.attempt_us()),
         ms(run.alone.p99_us as f64),

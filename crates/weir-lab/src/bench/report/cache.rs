@@ -159,7 +159,8 @@ pub(super) fn progress(load: CacheLoad, record: &Record) -> String {
             ms(cached.down_us as f64)
         ),
         CacheLoad::Herd(_) | CacheLoad::Zipf(_) => format!(
-            "{fetches:>6} of {} requests reached the origin ({:.1} % hits), p99 {} ms, {errors} errors",
+            "{fetches:>6} of {} requests reached the origin ({:.1} % hits), p99 {} ms, {errors} \
+                errors",
             cached.requests,
             cached.hit_percent(),
             ms(record.latency_us(|latency| latency.p99_us)),
@@ -178,7 +179,8 @@ pub(super) fn progress(load: CacheLoad, record: &Record) -> String {
         CacheLoad::Slow(_) => {
             let whole = ms(cached.whole_us as f64);
             format!(
-                "{fetches} requests reached the origin for it, whole after {whole} ms; {p99}, {errors} errors"
+                "{fetches} requests reached the origin for it, whole after {whole} ms; {p99}, \
+                    {errors} errors"
             )
         }
     }

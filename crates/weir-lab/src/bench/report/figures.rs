@@ -69,7 +69,8 @@ impl Sheet {
             rounds => {
                 let percent = confidence(rounds) * 100.0;
                 format!(
-                    "Medians of {rounds} rounds; in parentheses their {percent:.0} % confidence intervals."
+                    "Medians of {rounds} rounds; in parentheses their {percent:.0} % confidence \
+                        intervals."
                 )
             }
         }
@@ -151,7 +152,10 @@ impl Report<'_> {
             ""
         };
         let partial = self.stopped.map_or_else(String::new, |cell| {
-            format!(" Partial: stopped in `{cell}`; only whole rounds are counted, which decide nothing about targets.")
+            format!(
+                " Partial: stopped in `{cell}`; only whole rounds are counted, which decide \
+                nothing about targets."
+            )
         });
         format!("{} Origin: {origin}.{speed}{partial}", machine(self.circumstances))
     }
@@ -429,7 +433,8 @@ impl Report<'_> {
 /// The machine and the programs on it.
 fn machine(circumstances: &Circumstances) -> String {
     format!(
-        "{}. {}. {} cores ({}), {} MiB, Linux {}, {} descriptors a process; generator, proxy and origin share them. {}.",
+        "{}. {}. {} cores ({}), {} MiB, Linux {}, {} descriptors a process; generator, proxy and \
+            origin share them. {}.",
         circumstances.weir,
         circumstances.date,
         circumstances.cores,

@@ -172,11 +172,15 @@ mod tests {
         }
         let text = text(&records);
         assert!(
-            text.contains("| CPU a request, 64 connections, against nginx | ≤ 0.50 | 0.44 (0.40-0.90) | within, in a quick run, but the bound lies within the interval |"),
+            text.contains(
+                "| CPU a request, 64 connections, against nginx | ≤ 0.50 | 0.44 \
+                (0.40-0.90) | within, in a quick run, but the bound lies within the interval |"
+            ),
             "{text}"
         );
         assert!(text.contains(
-            "| epoll: CPU a request, 64 connections, against nginx | ≤ 0.65 | 0.80 (0.70-0.90) | **outside**, in a quick run |"
+            "| epoll: CPU a request, 64 connections, against nginx | ≤ 0.65 | 0.80 (0.70-0.90) | \
+                **outside**, in a quick run |"
         ));
         assert!(
             text.contains(

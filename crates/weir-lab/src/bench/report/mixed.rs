@@ -83,7 +83,8 @@ pub(super) fn progress(record: &Record) -> String {
     let seen = record.special.mixed.as_ref();
     let repeats = twice(seen.into_iter());
     format!(
-        "{:>6.0}/s, p50 {:>7}, p99 {:>7}, p99.9 {:>7} ms, {} % over 8 ms, {} connections{}, {} errors",
+        "{:>6.0}/s, p50 {:>7}, p99 {:>7}, p99.9 {:>7} ms, {} % over 8 ms, {} connections{}, {} \
+            errors",
         record.rate,
         ms(record.latency_us(|latency| latency.p50_us)),
         ms(record.latency_us(|latency| latency.p99_us)),

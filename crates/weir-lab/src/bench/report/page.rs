@@ -16,10 +16,13 @@ use crate::bench::record::statistics::Spread;
 use crate::page::{Page, Table};
 
 /// Explains marks and bars.
-const READING: &str = "Marks and bars are medians over the rounds. The thin bars are their confidence intervals, as sure as the tables say.";
+const READING: &str = "Marks and bars are medians over the rounds. The thin bars are their \
+    confidence intervals, as sure as the tables say.";
 /// Explains rows that are grey.
-const LIMITED: &str = "Where marks are hollow and rows grey, generator and origin used most of the machine, or the generator \
-    had no more to give: the contender may be faster than its rate says. Compare processor time a request there.";
+const LIMITED: &str = "Where marks are hollow and rows grey, generator and origin used most of the \
+    machine, or the generator \
+    had no more to give: the contender may be faster than its rate says. Compare processor time a \
+    request there.";
 
 /// Returns the whole file. The raw file is beside it.
 ///
@@ -52,7 +55,8 @@ fn put_outcome(page: &mut Page, report: &Report<'_>) {
             format!("Of {all} targets {met} are met, {missed} missed{open}.")
         } else {
             format!(
-                "A {run} run decides nothing: of {all} targets {met} are within their bounds, {missed} outside{open}."
+                "A {run} run decides nothing: of {all} targets {met} are within their bounds, \
+                    {missed} outside{open}."
             )
         });
     }

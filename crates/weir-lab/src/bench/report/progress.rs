@@ -42,7 +42,8 @@ pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
             format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6)
         }
         _ => format!(
-            "{name:<11} {:>8.0}/s, CPU {:>6} µs, p99 {:>7} ms, idle {:>3.0} %, {} upstream connections, {errors} errors",
+            "{name:<11} {:>8.0}/s, CPU {:>6} µs, p99 {:>7} ms, idle {:>3.0} %, {} upstream \
+                connections, {errors} errors",
             record.rate,
             microseconds(record.proxy_us_per_request()),
             ms(record.latency_us(|latency| latency.p99_us)),

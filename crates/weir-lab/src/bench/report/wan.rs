@@ -195,7 +195,8 @@ mod tests {
         assert!(is_disturbed(&[&good, &late]) && !is_disturbed(&[&good]) && !is_disturbed(&[]));
         assert_eq!(
             row(wan, &[&good, &late, &late])[7],
-            "**the link was late in 2 of 3 rounds, by up to 2.50 ms**; **6 packets that the link never saw**"
+            "**the link was late in 2 of 3 rounds, by up to 2.50 ms**; **6 packets that the link \
+                never saw**"
         );
         for object in [Object::Large, Object::Small] {
             let wan = Wan { object, ..wan };

@@ -109,9 +109,11 @@ mod tests {
 
     #[test]
     fn the_library_that_runs_is_named() {
-        let nginx = "built by gcc\nbuilt with OpenSSL 3.0.22 25 Aug 2026 (running with OpenSSL 3.0.19 27 Jan 2026)\nTLS SNI";
+        let nginx = "built by gcc\nbuilt with OpenSSL 3.0.22 25 Aug 2026 (running with OpenSSL \
+            3.0.19 27 Jan 2026)\nTLS SNI";
         assert_eq!(named_library(nginx).as_deref(), Some("OpenSSL 3.0.19"));
-        let haproxy = "Built with OpenSSL version : OpenSSL 3.0.22 25 Aug 2026\nRunning on OpenSSL version : OpenSSL 3.0.19 27";
+        let haproxy = "Built with OpenSSL version : OpenSSL 3.0.22 25 Aug 2026\n\
+            Running on OpenSSL version : OpenSSL 3.0.19 27";
         assert_eq!(named_library(haproxy).as_deref(), Some("OpenSSL 3.0.19"));
         let envoy = "envoy  version: d5e1/1.40.0/Clean/RELEASE/BoringSSL";
         assert_eq!(named_library(envoy).as_deref(), Some("BoringSSL"));

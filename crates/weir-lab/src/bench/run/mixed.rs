@@ -211,8 +211,10 @@ mod tests {
 
     #[test]
     fn what_the_server_got_twice_is_counted_and_only_what_is_numbered() {
-        let log = "GET /page/000000000001 HTTP/1.1\nGET /fast HTTP/1.1\nGET /item/000000000002?delay=1 HTTP/1.1\n\
-                   GET /page/000000000001 HTTP/1.1\nGET /fast HTTP/1.1\nGET /page/000000000001 HTTP/1.1\n";
+        let log = "GET /page/000000000001 HTTP/1.1\nGET /fast HTTP/1.1\n\
+                   GET /item/000000000002?delay=1 HTTP/1.1\n\
+                   GET /page/000000000001 HTTP/1.1\nGET /fast HTTP/1.1\n\
+                   GET /page/000000000001 HTTP/1.1\n";
         let mut record = Record::default();
         record.special.mixed = Some(Seen::default());
         count_twice(&mut record, log, &LOAD);

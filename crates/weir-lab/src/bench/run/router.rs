@@ -349,10 +349,12 @@ mod tests {
 
     #[test]
     fn a_listener_is_found_by_its_port_and_state() {
-        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   \
+            uid  timeout inode\n";
         let line = |port: u16, state: &str| {
             format!(
-                "{head}   0: 00000000:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 1\n"
+                "{head}   0: 00000000:{port:04X} 00000000:0000 {state} 00000000:00000000 \
+                    00:00000000 00000000     0        0 1\n"
             )
         };
         assert!(is_listening(&line(8080, "0A"), 8080));

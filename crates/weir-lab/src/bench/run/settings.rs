@@ -44,7 +44,8 @@ pub(super) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, Stri
     let processes = needed.div_ceil(room).max(1);
     if processes > PROCESSES_PER_CORE * cores as u64 {
         return Err(format!(
-            "{needed} descriptors would take {processes} processes of {limit} on {cores} cores; raise the limit (ulimit -n)"
+            "{needed} descriptors would take {processes} processes of {limit} on {cores} cores; \
+                raise the limit (ulimit -n)"
         ));
     }
     Ok(Shape { processes, threads: cores.div_ceil(processes as usize) })

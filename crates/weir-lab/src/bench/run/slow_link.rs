@@ -49,7 +49,8 @@ fn lacking(split: Split, available: &str) -> Option<String> {
     let has = |name: &&str| available.split_whitespace().any(|one| one == *name);
     let missing = split.congestions().find(|name| !has(name))?;
     Some(format!(
-        "the kernel has no congestion control {missing} (it has {}); `modprobe tcp_{missing}` may help",
+        "the kernel has no congestion control {missing} (it has {}); `modprobe tcp_{missing}` \
+            may help",
         available.trim()
     ))
 }

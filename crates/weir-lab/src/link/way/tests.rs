@@ -177,7 +177,8 @@ proptest! {
         prop_assert_eq!(&once, &numbers(terms, &packets));
         let other: Vec<(u64, usize)> = packets.iter().map(|(after_ns, bytes)| (after_ns / 2 + 1, bytes / 2 + 20)).collect();
         let calm = Terms { jitter_ns: 0, reorder: 0.0, delay_ns: 0, ..terms };
-        prop_assert_eq!(&once, &numbers(calm, &other), "times, sizes and other options change nothing");
+        prop_assert_eq!(&once, &numbers(calm, &other), "times, sizes and other options change \
+            nothing");
     }
 }
 

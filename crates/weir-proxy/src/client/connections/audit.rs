@@ -75,7 +75,8 @@ impl Connections {
                 phase == Phase::Waiting || phase == Phase::Answering && !conn.codec.leaves(slot);
             if exchange.kept.is_some() && !(unseen && exchange.asked != cx.worker) {
                 return Err(format!(
-                    "request {slot} ({phase:?}) is kept although no other worker has it or its client has seen some of the answer"
+                    "request {slot} ({phase:?}) is kept although no other worker has it or its \
+                        client has seen some of the answer"
                 ));
             }
             // A tunnel whose server has closed both directions continues until its client has

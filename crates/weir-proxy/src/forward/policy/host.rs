@@ -52,9 +52,13 @@ impl fmt::Display for HostError {
             HostError::TooLong => "a name has at most 253 characters, and 63 between two dots",
             HostError::EmptyLabel => "something must stand in front of each dot",
             HostError::Character => {
-                "a name has letters, digits, `-`, `_` and `.`; other letters have their A-label form (xn--...)"
+                "a name has letters, digits, `-`, `_` and `.`; other letters have their A-label \
+                    form (xn--...)"
             }
-            HostError::Numeric => "the last part of a name is no number, and an IPv4 address has four decimal parts",
+            HostError::Numeric => {
+                "the last part of a name is no number, and an IPv4 address has \
+                four decimal parts"
+            }
             HostError::Bracket => "brackets hold an IPv6 address, without a zone",
         })
     }

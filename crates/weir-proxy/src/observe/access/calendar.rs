@@ -42,7 +42,8 @@ impl Stamp {
         // Writing to a vector cannot fail.
         let _ = write!(
             self.local,
-            "{day:02}/{name}/{year:04}:{hour:02}:{minute:02}:{second:02} {sign}{east_h:02}{east_m:02}"
+            "{day:02}/{name}/{year:04}:{hour:02}:{minute:02}:{second:02} \
+                {sign}{east_h:02}{east_m:02}"
         );
         let _ = write!(
             self.iso,

@@ -12,7 +12,8 @@ pub const TEMPLATE_BYTES_MAX: usize = 16 * 1024;
 pub const FIELDS_MAX: usize = 32;
 
 /// The format of the preset `combined`.
-pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
+                            $body_bytes_sent \
                             \"$http_referer\" \"$http_user_agent\"";
 /// The format of the preset `common`.
 pub const COMMON: &str =

@@ -59,8 +59,8 @@ fn ask(access: &mut Access, request: &[u8]) {
     record.keep_request(request, &head, &fields, names);
 }
 
-const REQUEST: &[u8] =
-    b"GET /a?b=c HTTP/1.1\r\nHost: WWW.test:81\r\nReferer: http://r/\r\nUser-Agent: x \"y\"\\\r\n\r\n";
+const REQUEST: &[u8] = b"GET /a?b=c HTTP/1.1\r\nHost: WWW.test:81\r\nReferer: http://r/\r\n\
+        User-Agent: x \"y\"\\\r\n\r\n";
 
 /// A request that was put on a connection twice, and got its response.
 fn answered(access: &mut Access) {

@@ -58,19 +58,30 @@ impl fmt::Display for LocationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LocationError::Text(error) => error.fmt(f),
-            LocationError::Form => {
-                f.write_str("a redirect leads to `https://HOST/...`, `http://HOST/...`, or a path that begins with one `/`")
-            }
+            LocationError::Form => f.write_str(
+                "a redirect leads to `https://HOST/...`, `http://HOST/...`, or a path \
+                    that begins with one `/`",
+            ),
             LocationError::Character('%') => f.write_str("behind `%` stand two hexadecimal digits"),
-            LocationError::Character(c) => write!(f, "{c:?} can't stand in a URL: write it with `%` and two digits"),
-            LocationError::Host => {
-                f.write_str("between `://` and the path stands a host, perhaps with a port, such as `$host:8443`")
-            }
+            LocationError::Character(c) => write!(
+                f,
+                "{c:?} can't stand in a URL: write it with \
+                `%` and two digits"
+            ),
+            LocationError::Host => f.write_str(
+                "between `://` and the path stands a host, perhaps with a port, such \
+                    as `$host:8443`",
+            ),
             LocationError::Authority(name) => {
-                write!(f, "`${name}` can't stand in front of the path, for it could lead anywhere; `$host` can, once")
+                write!(
+                    f,
+                    "`${name}` can't stand in front of the path, for it could lead anywhere; \
+                    `$host` can, once"
+                )
             }
             LocationError::Behind => f.write_str(
-                "behind `$request_uri` nothing can stand, for it may end with a query; as a word in a query it stands behind `?`",
+                "behind `$request_uri` nothing can stand, for it may end with a query; as a word \
+                    in a query it stands behind `?`",
             ),
             LocationError::Upstream => f.write_str("a redirect has no upstream"),
         }

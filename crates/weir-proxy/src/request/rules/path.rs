@@ -81,7 +81,8 @@ impl Replacement {
         let fine = |byte: u8| byte.is_ascii_graphic() && !b"?#\\".contains(&byte);
         if !text.bytes().all(fine) {
             return Err(
-                "a path has neither `?`, `#`, `\\` nor white space, and what is not ASCII is written as `%C3%A4`"
+                "a path has neither `?`, `#`, `\\` nor white space, and what is not ASCII is \
+                    written as `%C3%A4`"
                     .to_owned(),
             );
         }

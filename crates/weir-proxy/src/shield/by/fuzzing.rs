@@ -132,7 +132,8 @@ mod tests {
         #[test]
         fn values_of_any_head(
             target in "/[?&=%+a-c25er]{0,12}(user=[%+&a2]{0,4}){0,2}",
-            lines in "((X-Key|x_key|Cookie|Connection|Via)(:| :|: )(id=|x-key|user|[;= \",a2]){0,6}\r\n){0,4}",
+            lines in "((X-Key|x_key|Cookie|Connection|Via)(:| :|: )(id=|x-key|user|[;= \
+                \",a2]){0,6}\r\n){0,4}",
         ) {
             head(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes());
         }

@@ -118,8 +118,11 @@ impl Question {
             .range
             .map(|(first, last)| format!("Range: bytes={first}-{last}\r\n"))
             .unwrap_or_default();
-        format!("{method} /k{key} HTTP/1.1\r\nHost: weir.test\r\nX-Nonce: {nonce}\r\n{way}{range}{lines}\r\n")
-            .into_bytes()
+        format!(
+            "{method} /k{key} HTTP/1.1\r\nHost: weir.test\r\nX-Nonce: {nonce}\r\n\
+            {way}{range}{lines}\r\n"
+        )
+        .into_bytes()
     }
 }
 
@@ -456,7 +459,8 @@ fn judge_body(
             let (length, begin) =
                 (reply.body.length, reply.body.text().chars().take(30).collect::<String>());
             Err(format!(
-                "invariant 1: {length} bytes that begin with {begin:?} instead of {}, own: {is_own}",
+                "invariant 1: {length} bytes that begin with {begin:?} instead of {}, own: \
+                    {is_own}",
                 expected.length
             ))
         }

@@ -49,7 +49,8 @@ impl Routes {
                     })?;
                 }
                 if !self.facts.snapshots.settle() {
-                    let message = "another program is taking over or has done so: repeat the command, so that it reaches the new program";
+                    let message = "another program is taking over or has done so: repeat the \
+                        command, so that it reaches the new program";
                     return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "taken-over", message));
                 }
                 Ok(json(StatusCode::OK, &Purged { version: VERSION, what, soft }))

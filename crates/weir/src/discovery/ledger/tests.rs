@@ -106,7 +106,8 @@ fn trouble_is_told_once_and_so_is_its_end() {
     let Some(News::Lost(text)) = ledger.learn("a:80", failed(), now) else { panic!("not told") };
     assert_eq!(
         text,
-        "cannot resolve a:80: no name server answered in time; it has no server until the look-up succeeds"
+        "cannot resolve a:80: no name server answered in time; it has no server until the look-up \
+            succeeds"
     );
     assert_eq!(ledger.learn("a:80", failed(), now), None);
     assert_eq!(ledger.shown()[0].problem, Some("no name server answered in time"));

@@ -143,8 +143,10 @@ mod tests {
     #[test]
     fn interrupts_are_found_by_queue() {
         let text = "           CPU0       CPU1\n  1:   9   0  IO-APIC  1-edge      i8042\n\
-             31:  10   0  PCI-MSIX-0000:01:00.0  2-edge      eth0-TxRx-1\n 30:  10   0  PCI-MSIX-0000:01:00.0  1-edge   eth0-TxRx-0\n\
-             32:   0   0  PCI-MSIX-0000:01:00.0  0-edge   eth0\n 40:   0   0  PCI-MSIX-0000:02:00.0  0-edge   eth1-TxRx-0\nNMI:  0  0  Non-maskable\n";
+             31:  10   0  PCI-MSIX-0000:01:00.0  2-edge      eth0-TxRx-1\n 30:  10   0  \
+             PCI-MSIX-0000:01:00.0  1-edge   eth0-TxRx-0\n\
+             32:   0   0  PCI-MSIX-0000:01:00.0  0-edge   eth0\n 40:   0   0  \
+             PCI-MSIX-0000:02:00.0  0-edge   eth1-TxRx-0\nNMI:  0  0  Non-maskable\n";
         let found = interrupts(text, &[30, 31, 32], |number| (number == 31).then_some(5));
         let wanted = [(0, 30, None), (1, 31, Some(5))];
         assert_eq!(found, wanted.map(|(queue, number, core)| Interrupt { queue, number, core }));

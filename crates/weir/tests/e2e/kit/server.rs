@@ -98,7 +98,8 @@ impl Log {
             .map(|(at, request)| format!("{at}: {} {}", request.method, request.target))
             .collect();
         format!(
-            "accepted {}, open {}, requests {asked} (the last: {last:?}), most unanswered {:?}, faults {:#?}, events {:?}",
+            "accepted {}, open {}, requests {asked} (the last: {last:?}), most unanswered {:?}, \
+                faults {:#?}, events {:?}",
             self.accepted, self.open, self.depths, self.faults, self.events
         )
     }

@@ -94,7 +94,8 @@ pub fn list(scratch: &Scratch, ca: &Files, stem: &str, revoked: &[&Files]) -> Pa
     let (index, number) = (of("index", ""), of("number", "01\n"));
     let extensions = "crl_extensions=e\n[e]\nauthorityKeyIdentifier=keyid\n";
     let text = format!(
-        "[ca]\ndefault_ca=a\n[a]\ndatabase={index}\ncrlnumber={number}\ndefault_md=sha256\n{extensions}"
+        "[ca]\ndefault_ca=a\n[a]\ndatabase={index}\ncrlnumber={number}\ndefault_md=sha256\n\
+            {extensions}"
     );
     let config = of("conf", &text);
     let out = scratch.path(&format!("{stem}.crl"));

@@ -197,7 +197,8 @@ impl Nginx {
     /// Starts a proxy with kept connections to this server.
     pub fn in_front_of(server: SocketAddr) -> Nginx {
         let upstream = format!("upstream app {{ server {server}; keepalive 32; }}");
-        let location = "location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
+        let location = "location / { proxy_pass http://app; proxy_http_version 1.1; \
+            proxy_set_header Connection \"\"; }";
         Nginx::run(Scratch::new(), &upstream, location)
     }
 

@@ -71,7 +71,9 @@ fn can_be_bound(port: u16) -> bool {
 pub fn app(server: &Server, connections: u32, more: &str) -> String {
     let address = server.address;
     format!(
-        "upstream \"app\" {{\n server \"{address}\" connections-min={connections} connections={connections} connections-max={connections}\n {more}\n}}\nroute host=\"*\" path=\"/\" {{ proxy \"app\" }}\n"
+        "upstream \"app\" {{\n server \"{address}\" connections-min={connections} \
+            connections={connections} connections-max={connections}\n {more}\n}}\n\
+            route host=\"*\" path=\"/\" {{ proxy \"app\" }}\n"
     )
 }
 

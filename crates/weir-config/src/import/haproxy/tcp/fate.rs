@@ -78,7 +78,8 @@ const FATES: Fates = &[
     (
         &["stats"],
         Fate::Lost(
-            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; use `weir status` in the terminal",
+            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; use `weir \
+                status` in the terminal",
         ),
     ),
     (

@@ -105,7 +105,8 @@ pub(super) fn names<'t>(
         for (name, is_wide) in asked?.into_iter().flatten() {
             if is_wide {
                 let why = format!(
-                    "`{name}` matches this name and all below it, but no other names with this ending"
+                    "`{name}` matches this name and all below it, but no other names with this \
+                        ending"
                 );
                 haproxy.draft.different(line, why);
             }
@@ -324,11 +325,13 @@ pub(super) fn tell_of_names(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &Tcp, refuse
         return;
     }
     if let Some(line) = refuses.not_tls {
-        let why = "weir now accepts clients without TLS: they go to `proxy`, like clients that request another name";
+        let why = "weir now accepts clients without TLS: they go to `proxy`, like clients that \
+            request another name";
         haproxy.draft.lost(line, why);
     }
     if let Some(line) = refuses.delay.filter(|_| tcp.has_names()) {
-        let why = "weir resets a client that is silent for this time; here its connection goes to the default";
+        let why = "weir resets a client that is silent for this time; here its connection goes to \
+            the default";
         haproxy.draft.different(line, why);
     }
 }

@@ -122,7 +122,8 @@ fn server_line<'t>(
         return haproxy.draft.lost(line, why);
     }
     if settings.connections.is_some() {
-        let why = "HAProxy queues connections above `maxconn`; weir sends them to other servers, and resets those that none takes";
+        let why = "HAProxy queues connections above `maxconn`; weir sends them to other servers, \
+            and resets those that none takes";
         haproxy.draft.different_once(line, why);
     }
     if settings.checks {
@@ -148,7 +149,8 @@ fn sticky(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
     let tree = haproxy.tree;
     let is_limit = haproxy.tables.contains(&at);
     for line in tree.named(at, "stick").chain(tree.named(at, "stick-table").filter(|_| !is_limit)) {
-        let why = "weir has no tables; use `balance \"hash\" key=\"client-ip\"` to return to the same server";
+        let why = "weir has no tables; use `balance \"hash\" key=\"client-ip\"` to return to the \
+            same server";
         haproxy.draft.lost(line, why);
     }
 }

@@ -65,7 +65,8 @@ const FATES: Fates = &[
     (
         &["server_name"],
         Fate::Lost(
-            "weir has one `tcp` for an address, with an `sni` for names; write the names of this server there",
+            "weir has one `tcp` for an address, with an `sni` for names; write the names of this \
+                server there",
         ),
     ),
     (

@@ -98,7 +98,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
 
     fn no_name(&mut self, node: &Node, name: &str) {
         let why = format!(
-            "weir does not support the name `{name}`: it takes names and `*.` with a domain; clients that request it go to `default`"
+            "weir does not support the name `{name}`: it takes names and `*.` with a domain; \
+                clients that request it go to `default`"
         );
         self.nginx.draft.lost(node, why);
     }

@@ -154,7 +154,8 @@ fn targets_come_first_and_what_is_unknown_is_said() {
     let quick = BenchOptions { quick: true, ..BenchOptions::of_test("") };
     let records = [record("c64", "nginx", 1, 100.0, 2.0), record("c64", "weir", 1, 250.0, 0.5)];
     let html = page_of("targets", &records, &quick);
-    let said = "A quick run decides nothing: of 4 targets 1 are within their bounds, 0 outside, 3 not measured.";
+    let said = "A quick run decides nothing: of 4 targets 1 are within their bounds, 0 outside, 3 \
+        not measured.";
     assert!(html.contains(said) && !html.contains(" met"), "{html}");
     assert_eq!(
         row(&html, "CPU a request, 64 connections, against nginx")[1..],

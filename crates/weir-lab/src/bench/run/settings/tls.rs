@@ -59,7 +59,8 @@ fn haproxy(text: &str, both: &Path) -> Option<String> {
     text.contains(listen).then(|| {
         let both = both.display();
         let sealed = format!(
-            " backlog 65535 shards by-thread ssl crt {both} ssl-min-ver TLSv1.3 ciphersuites {SUITE} curves {GROUP}\n"
+            " backlog 65535 shards by-thread ssl crt {both} ssl-min-ver TLSv1.3 ciphersuites \
+                {SUITE} curves {GROUP}\n"
         );
         text.replace(listen, &sealed)
     })

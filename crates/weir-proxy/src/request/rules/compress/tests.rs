@@ -208,7 +208,8 @@ fn fields_of(
 
 #[test]
 fn heads() {
-    let lines = "ETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-MD5: x\r\ncontent-digest: y\r\nDigest: z\r\nRepr-Digest: w\r\nA: b\r\n";
+    let lines = "ETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-MD5: x\r\ncontent-digest: y\r\n\
+        Digest: z\r\nRepr-Digest: w\r\nA: b\r\n";
     let gzip = Some(Coding::Gzip);
     assert_eq!(
         fields_of(lines, &[], &[], gzip),
