@@ -233,23 +233,35 @@ mod tests {
     proptest! {
         /// Equal to purging every response at the moment of the purge.
         #[test]
-        fn like_purging_at_once(steps in prop::collection::vec((0u8..5, 0usize..4, any::<bool>()), 0..60)) {
-            let keys: [&[u8]; 4] = [b"http://a/1\n\n", b"http://a/2\n\n", b"http://b/1\n\n", b"http://b/2\n\n"];
+        fn like_purging_at_once(
+            steps in prop::collection::vec((0u8..5, 0usize..4, any::<bool>()), 0..60),
+        ) {
+            let keys: [&[u8]; 4] =
+                [b"http://a/1\n\n", b"http://a/2\n\n", b"http://b/1\n\n", b"http://b/2\n\n"];
             let mut bans = Bans::default();
             // For each response: the serial it has seen, and the expected verdict.
             let mut stored: [Option<(Serial, Verdict)>; 4] = [None; 4];
             for (step, which, is_soft) in steps {
                 let purge = match step {
-                    0 => { stored[which] = Some((bans.now(), Verdict::Stays)); None }
+                    0 => {
+                        stored[which] = Some((bans.now(), Verdict::Stays));
+                        None
+                    }
                     1 => {
                         if let Some((seen, expected)) = stored[which] {
                             prop_assert_eq!(bans.judge(seen, keys[which], &[], SOURCE), expected);
-                            stored[which] = (expected == Verdict::Stays).then(|| (bans.now(), expected));
+                            stored[which] =
+                                (expected == Verdict::Stays).then(|| (bans.now(), expected));
                         }
                         None
                     }
                     2 => {
-                        let oldest = stored.iter().flatten().map(|(seen, _)| *seen).min().unwrap_or(bans.now());
+                        let oldest = stored
+                            .iter()
+                            .flatten()
+                            .map(|(seen, _)| *seen)
+                            .min()
+                            .unwrap_or(bans.now());
                         bans.retire(oldest);
                         None
                     }
@@ -259,8 +271,14 @@ mod tests {
                 };
                 if let Some(target) = purge {
                     for (key, stored) in keys.iter().zip(&mut stored) {
-                        if let Some((_, expected)) = stored && target.is_met(key, &[], SOURCE) {
-                            *expected = (*expected).max(if is_soft { Verdict::Stale } else { Verdict::Gone });
+                        if let Some((_, expected)) = stored
+                            && target.is_met(key, &[], SOURCE)
+                        {
+                            *expected = (*expected).max(if is_soft {
+                                Verdict::Stale
+                            } else {
+                                Verdict::Gone
+                            });
                         }
                     }
                     prop_assert_eq!(bans.add(target, is_soft), Ok(()));

@@ -196,7 +196,10 @@ mod tests {
         }
 
         #[test]
-        fn anything_is_read(text in proptest::collection::vec(any::<u8>(), 0..40), now in 0..1u64 << 40) {
+        fn anything_is_read(
+            text in proptest::collection::vec(any::<u8>(), 0..40),
+            now in 0..1u64 << 40,
+        ) {
             let _ = parse_date(&text, now);
         }
     }

@@ -265,17 +265,28 @@ mod tests {
         /// The formulas of RFC 9111 §4.2, §4.2.1 and §4.2.3 as they are written there.
         #[test]
         fn like_the_rfc(
-            s_maxage in prop::option::of(0u32..100), max_age in prop::option::of(0u32..100), expires in prop::option::of(-50i64..100),
-            date in prop::option::of(-50i64..50), age in prop::option::of(0u32..100), delay_us in 0u64..9_000_000, later_us in 0u64..90_000_000,
+            s_maxage in prop::option::of(0u32..100),
+            max_age in prop::option::of(0u32..100),
+            expires in prop::option::of(-50i64..100),
+            date in prop::option::of(-50i64..50),
+            age in prop::option::of(0u32..100),
+            delay_us in 0u64..9_000_000,
+            later_us in 0u64..90_000_000,
         ) {
             let said = [
-                s_maxage.map(|s| format!("Cache-Control: s-maxage={s}")), max_age.map(|s| format!("Cache-Control: max-age={s}")),
+                s_maxage.map(|s| format!("Cache-Control: s-maxage={s}")),
+                max_age.map(|s| format!("Cache-Control: max-age={s}")),
                 age.map(|s| format!("Age: {s}")),
             ];
-            let mut lines: Vec<&'static str> = said.into_iter().flatten().map(|line| &*line.leak()).collect();
+            let mut lines: Vec<&'static str> =
+                said.into_iter().flatten().map(|line| &*line.leak()).collect();
             lines.extend(expires.map(|offset| dated("Expires", offset)));
             lines.extend(date.map(|offset| dated("Date", offset)));
-            let times = Times { requested_us: 1_000_000, received_us: 1_000_000 + delay_us, received_s: NOW_S };
+            let times = Times {
+                requested_us: 1_000_000,
+                received_us: 1_000_000 + delay_us,
+                received_s: NOW_S,
+            };
             let answer = answer(200, &lines, &Options::default());
             let terms = crate::storable::Terms::of(&answer, &Options::default(), &times);
 
@@ -292,7 +303,10 @@ mod tests {
             let current_age = apparent_age.max(corrected_age_value) + i128::from(later_us);
             let now_us = times.received_us + later_us;
             prop_assert_eq!(i128::from(terms.age_us(now_us)), current_age);
-            prop_assert_eq!(crate::usage::is_fresh(&terms, now_us), lifetime * second > current_age);
+            prop_assert_eq!(
+                crate::usage::is_fresh(&terms, now_us),
+                lifetime * second > current_age
+            );
         }
     }
 }

@@ -248,8 +248,13 @@ mod tests {
             answered in "((Cache-Control|CDN-Cache-Control|Vary|Age|Expires|ETag|Date|Location): \
                 (max-age=|s-maxage=|public|no-cache|X|\"a\"|[;=\\-*, 0-9a\"]){0,6}\r\n){0,4}",
         ) {
-            exchange(format!("GET /a?b HTTP/1.1\r\nHost: a\r\n{asked}\r\nHTTP/1.1 {status} X\r\n\
-                Content-Length: 0\r\n{answered}\r\n").as_bytes());
+            exchange(
+                format!(
+                    "GET /a?b HTTP/1.1\r\nHost: a\r\n{asked}\r\nHTTP/1.1 {status} X\r\n\
+                Content-Length: 0\r\n{answered}\r\n"
+                )
+                .as_bytes(),
+            );
         }
     }
 }

@@ -179,10 +179,15 @@ mod tests {
         /// Whatever a server sends, an invalidated path has no dot segments.
         #[test]
         fn paths_are_normal(reference in "[a./?#:]{0,12}|[ -~]{0,16}") {
+
             if let Some(path) = path(&reference).filter(|_| !reference.is_empty()) {
                 prop_assert!(path.starts_with('/'), "{}", path);
                 let plain = path.split('?').next().unwrap_or_default();
-                prop_assert!(plain.split('/').all(|segment| segment != "." && segment != ".."), "{}", path);
+                prop_assert!(
+                    plain.split('/').all(|segment| segment != "." && segment != ".."),
+                    "{}",
+                    path
+                );
             }
         }
     }

@@ -240,7 +240,18 @@ mod tests {
         /// same.
         #[test]
         fn other_paths_have_other_keys(a in "/[a-b/?&=%]{0,6}", b in "/[a-b/?&=%]{0,6}") {
-            let of = |path: &str| url(Place { upstream: b"u", scheme: b"http", authority: b"h", path: path.as_bytes() }, &KeyRules::default());
+
+            let of = |path: &str| {
+                url(
+                    Place {
+                        upstream: b"u",
+                        scheme: b"http",
+                        authority: b"h",
+                        path: path.as_bytes(),
+                    },
+                    &KeyRules::default(),
+                )
+            };
             prop_assert_eq!(of(&a) == of(&b), a == b);
         }
 
@@ -249,8 +260,12 @@ mod tests {
         fn others_stay(parameters in prop::collection::vec("[a-c]=[0-9]?", 0..6)) {
             let rules = KeyRules { ignored_parameters: vec![b"a".to_vec()], ..KeyRules::default() };
             let path = format!("/?{}", parameters.join("&"));
-            let found = url(Place { upstream: b"u", scheme: b"http", authority: b"h", path: path.as_bytes() }, &rules);
-            let kept: Vec<&str> = parameters.iter().map(String::as_str).filter(|p| !p.starts_with("a=")).collect();
+            let found = url(
+                Place { upstream: b"u", scheme: b"http", authority: b"h", path: path.as_bytes() },
+                &rules,
+            );
+            let kept: Vec<&str> =
+                parameters.iter().map(String::as_str).filter(|p| !p.starts_with("a=")).collect();
             let mut expected = String::from("http://h/");
             if parameters.is_empty() {
                 expected.push('?');

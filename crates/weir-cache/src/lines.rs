@@ -243,10 +243,14 @@ mod tests {
         ) {
             let options = Options::default();
             let bytes = |list: &[(String, String)]| -> Vec<(Vec<u8>, Vec<u8>)> {
-                list.iter().map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes())).collect()
+                list.iter()
+                    .map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes()))
+                    .collect()
             };
             let (first, second) = (bytes(&first), bytes(&second));
-            let fields = |list: &'static [(Vec<u8>, Vec<u8>)]| list.iter().map(|(name, value)| (&name[..], &value[..]));
+            let fields = |list: &'static [(Vec<u8>, Vec<u8>)]| {
+                list.iter().map(|(name, value)| (&name[..], &value[..]))
+            };
             let (first, second): (&'static [_], &'static [_]) = (first.leak(), second.leak());
             let (mut before, mut after) = (Vec::new(), Vec::new());
             put_lines(&mut before, fields(first), &options, NOW_S);
@@ -256,7 +260,8 @@ mod tests {
                 all.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
             };
             prop_assert_eq!(read(&before), first.to_vec());
-            let kept = first.iter().filter(|(name, _)| second.iter().all(|(other, _)| other != name));
+            let kept =
+                first.iter().filter(|(name, _)| second.iter().all(|(other, _)| other != name));
             let expected: Vec<_> = kept.chain(second).cloned().collect();
             prop_assert_eq!(read(&after), expected);
         }

@@ -234,7 +234,10 @@ mod tests {
     proptest! {
         /// A part is never outside of the response, and any text and truncation is read.
         #[test]
-        fn parts_are_inside(text in "bytes=[0-9, -]{0,24}|[ -~]{0,24}", length in prop_oneof![0u64..40, any::<u64>()]) {
+        fn parts_are_inside(
+            text in "bytes=[0-9, -]{0,24}|[ -~]{0,24}",
+            length in prop_oneof![0u64..40, any::<u64>()],
+        ) {
             for end in 0..=text.len() {
                 if let Part::Bytes { first, last } = part(&text.as_bytes()[..end], length) {
                     prop_assert!(first <= last && last < length);

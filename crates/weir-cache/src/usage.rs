@@ -334,14 +334,28 @@ mod tests {
         /// Never stale without licence, for any request and any times.
         #[test]
         fn stale_only_with_licence(
-            age in 0u64..40, life in 0u32..20, swr in 0u32..20, sie in 0u32..20, since in 0u64..40_000_000, line in
-            prop::sample::select(vec!["", "max-stale", "max-stale=3", "no-cache", "max-age=2", "min-fresh=2", "only-if-cached"]),
-            forbids_stale: bool, no_cache: bool, immutable: bool, status in prop::sample::select(vec![200u16, 404]),
+            age in 0u64..40,
+            life in 0u32..20,
+            swr in 0u32..20,
+            sie in 0u32..20,
+            since in 0u64..40_000_000,
+            line in prop::sample::select(vec!["", "max-stale", "max-stale=3", "no-cache", "max-age=2", "min-fresh=2", "only-if-cached"]),
+            forbids_stale: bool,
+            no_cache: bool,
+            immutable: bool,
+            status in prop::sample::select(vec![200u16, 404]),
             mode in prop::sample::select(vec![Mode::Validate, Mode::Obey, Mode::Ignore]),
         ) {
             let terms = Terms {
-                status, initial_age_us: age * SECOND_US, lifetime_s: life, stale_while_revalidate_s: swr, stale_if_error_s: sie,
-                no_cache, forbids_stale, immutable, ..TERMS
+                status,
+                initial_age_us: age * SECOND_US,
+                lifetime_s: life,
+                stale_while_revalidate_s: swr,
+                stale_if_error_s: sie,
+                no_cache,
+                forbids_stale,
+                immutable,
+                ..TERMS
             };
             let is_stale = age * SECOND_US + since >= u64::from(life) * SECOND_US;
             let usage = after(&terms, since, line, mode);
@@ -349,7 +363,9 @@ mod tests {
                 Usage::Fresh => prop_assert!(!is_stale && !no_cache),
                 Usage::StaleWhileRevalidate | Usage::StaleAccepted => {
                     prop_assert!(is_stale && !forbids_stale && !no_cache && status < 400);
-                    prop_assert!(usage == Usage::StaleWhileRevalidate || line.starts_with("max-stale"));
+                    prop_assert!(
+                        usage == Usage::StaleWhileRevalidate || line.starts_with("max-stale")
+                    );
                     let window = if usage == Usage::StaleAccepted { 5 } else { swr };
                     prop_assert!(age * SECOND_US + since <= u64::from(life + window) * SECOND_US);
                 }
@@ -358,7 +374,9 @@ mod tests {
             }
             if is_sent_on_failure(&terms, ServerFailure::NoAnswer, terms.received_us + since) {
                 prop_assert!(!forbids_stale && !no_cache && status < 400);
-                prop_assert!(!is_stale || age * SECOND_US + since <= u64::from(life + sie) * SECOND_US);
+                prop_assert!(
+                    !is_stale || age * SECOND_US + since <= u64::from(life + sie) * SECOND_US
+                );
             }
         }
     }

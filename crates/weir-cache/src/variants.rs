@@ -207,10 +207,17 @@ mod tests {
     proptest! {
         /// Never a response that was selected by other values, and the same ones as the model.
         #[test]
-        fn like_the_model(steps in prop::collection::vec((any::<bool>(), [0u8..3, 0u8..3, 0u8..2], 0usize..8), 0..40), max in 1usize..5) {
+        fn like_the_model(
+            steps in prop::collection::vec((any::<bool>(), [0u8..3, 0u8..3, 0u8..2], 0usize..8), 0..40),
+            max in 1usize..5,
+        ) {
             let (mut all, mut model) = (Variants::default(), Model::default());
             for (number, (inserts, values, mask)) in (0u32..).zip(steps) {
-                let lines: String = values.iter().enumerate().map(|(at, value)| format!("F{at}: {value}\r\n")).collect();
+                let lines: String = values
+                    .iter()
+                    .enumerate()
+                    .map(|(at, value)| format!("F{at}: {value}\r\n"))
+                    .collect();
                 let by: Vec<usize> = (0..3).filter(|at| mask & 1 << at != 0).collect();
                 let vary = by.iter().map(|at| format!("F{at}")).collect::<Vec<_>>().join(",");
                 with_get(&lines, |request| {
@@ -218,11 +225,17 @@ mod tests {
                         all.insert(selector(&vary, request), number, max, u64::from(number));
                         model.insert(by.iter().map(|at| (*at, values[*at])).collect(), number, max);
                     } else {
-                        assert_eq!(all.find(request, u64::from(number)).copied(), model.find(&values));
+                        assert_eq!(
+                            all.find(request, u64::from(number)).copied(),
+                            model.find(&values)
+                        );
                     }
                 });
                 let left: Vec<u32> = all.iter().map(|(_, value)| *value).collect();
-                prop_assert_eq!(left, model.list.iter().map(|(_, value, _)| *value).collect::<Vec<_>>());
+                prop_assert_eq!(
+                    left,
+                    model.list.iter().map(|(_, value, _)| *value).collect::<Vec<_>>()
+                );
                 prop_assert!(all.len() <= max);
             }
         }

@@ -386,7 +386,10 @@ mod tests {
         /// spaces aside.
         #[test]
         fn different_values_differ(
-            a in "[a=\",\\\\ ]{0,8}", b in "[a=\",\\\\ ]{0,8}", c in "[a=\",\\\\ ]{0,8}", d in "[a=\",\\\\ ]{0,8}",
+            a in "[a=\",\\\\ ]{0,8}",
+            b in "[a=\",\\\\ ]{0,8}",
+            c in "[a=\",\\\\ ]{0,8}",
+            d in "[a=\",\\\\ ]{0,8}",
         ) {
             let lines = |x: &str, y: &str| format!("F: {x}\r\nG: {y}\r\n");
             let bare = |text: &str| text.replace(' ', "");
@@ -399,6 +402,7 @@ mod tests {
         /// Normalised once is normalised for ever.
         #[test]
         fn normalising_is_idempotent(text in "[a=\",\\\\ \t]{0,20}") {
+
             let (mut once, mut twice) = (Vec::new(), Vec::new());
             put_normalised(&mut once, text.as_bytes());
             put_normalised(&mut twice, &once);

@@ -490,13 +490,20 @@ fn pieces() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_has_an_answer_and_what_is_written_is_valid(text in pieces(), dialect in prop::sample::select(DIALECTS.to_vec())) {
+    fn any_text_has_an_answer_and_what_is_written_is_valid(
+        text in pieces(),
+        dialect in prop::sample::select(DIALECTS.to_vec()),
+    ) {
         let start = match dialect {
-            Dialect::Nginx => "stream { upstream u { server 10.0.0.8:1; } server { listen 90; \
+            Dialect::Nginx => {
+                "stream { upstream u { server 10.0.0.8:1; } server { listen 90; \
                 proxy_pass u; } } upstream u { server 10.0.0.9; } server { location / { proxy_pass \
-                http://u; } ",
-            Dialect::Haproxy => "listen t\n mode tcp\n bind :90\n server s 10.0.0.8:1\n\
-                backend u\n mode http\n server s 10.0.0.9:80\nfrontend f\n mode http\n bind :80\n",
+                http://u; } "
+            }
+            Dialect::Haproxy => {
+                "listen t\n mode tcp\n bind :90\n server s 10.0.0.8:1\n\
+                backend u\n mode http\n server s 10.0.0.9:80\nfrontend f\n mode http\n bind :80\n"
+            }
             Dialect::Caddy => ":80 {\n reverse_proxy 10.0.0.9\n",
         };
         let end = if dialect == Dialect::Haproxy { "" } else { "\n}" };

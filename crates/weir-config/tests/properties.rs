@@ -268,13 +268,9 @@ proptest! {
     #[test]
     fn printed_configurations_read_back(text in configuration()) {
         let read = |_: &std::path::Path| Ok(b"# names\nblocked.example\n".to_vec());
-        let world =
-            World {
-                variables: &|_| None,
-                read: &read,
-                experts: Experts::NOBODY,
-            };
-        let parsed = parse_in(&text, "generated.kdl", world).map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
+        let world = World { variables: &|_| None, read: &read, experts: Experts::NOBODY };
+        let parsed = parse_in(&text, "generated.kdl", world)
+            .map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
         assert_reads_back(&parsed);
     }
 
@@ -289,7 +285,11 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_configuration_is_an_answer(text in configuration(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn a_damaged_configuration_is_an_answer(
+        text in configuration(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
         let mut bytes = text.into_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;

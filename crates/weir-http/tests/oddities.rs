@@ -99,7 +99,11 @@ fn each_head_begins_anew() {
 proptest! {
     /// Whatever else is there, each kind is seen.
     #[test]
-    fn any_company(chosen in proptest::collection::vec(any::<bool>(), LINES.len()), blank in any::<bool>(), usual in 0usize..4) {
+    fn any_company(
+        chosen in proptest::collection::vec(any::<bool>(), LINES.len()),
+        blank in any::<bool>(),
+        usual in 0usize..4,
+    ) {
         let mut text = format!("{}GET / HTTP/1.1\r\nHost: a\r\n", if blank { "\r\n" } else { "" });
         let mut expected: Vec<Oddity> = blank.then_some(Oddity::LeadingLine).into_iter().collect();
         for ((line, oddity), _) in LINES.iter().zip(&chosen).filter(|(_, chosen)| **chosen) {

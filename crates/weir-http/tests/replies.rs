@@ -188,9 +188,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn streams_in_any_pieces_are_what_was_written(replies in streams(), cuts in vec(any::<prop::sample::Index>(), 0..12)) {
+    fn streams_in_any_pieces_are_what_was_written(
+        replies in streams(),
+        cuts in vec(any::<prop::sample::Index>(), 0..12),
+    ) {
         let (text, expected) = write(&replies);
-        let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len())).chain([text.len()]).collect();
+        let mut ends: Vec<usize> =
+            cuts.iter().map(|cut| cut.index(text.len())).chain([text.len()]).collect();
         ends.sort_unstable();
         let heard = read_replies(text.as_bytes(), ReplyReader::default(), GET, ends.into_iter());
         prop_assert_eq!(heard.found, expected);

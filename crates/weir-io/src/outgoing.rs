@@ -166,7 +166,12 @@ mod tests {
             form in 0..3,
         ) {
             let mut next = 0u8;
-            let mut slice = |len: usize| Bytes::from_iter((0..len).map(|_| { next = next.wrapping_add(1); next }));
+            let mut slice = |len: usize| {
+                Bytes::from_iter((0..len).map(|_| {
+                    next = next.wrapping_add(1);
+                    next
+                }))
+            };
             let slices: Vec<Bytes> = lens.into_iter().map(&mut slice).collect();
             let whole = slices.concat();
             let payload = match form {

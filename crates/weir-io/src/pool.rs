@@ -306,7 +306,9 @@ mod tests {
         /// Lent, recycled, dropped here or on another thread, kept as slices: no buffer is ever
         /// lent twice at a time, none is lost, and kept bytes do not change.
         #[test]
-        fn the_ledger_balances(steps in proptest::collection::vec((0u8..5, any::<prop::sample::Index>()), 1..80)) {
+        fn the_ledger_balances(
+            steps in proptest::collection::vec((0u8..5, any::<prop::sample::Index>()), 1..80),
+        ) {
             let mut pool = pool();
             let mut held: Vec<(u16, RecvBuf)> = Vec::new();
             let mut kept: Vec<(u16, bytes::Bytes)> = Vec::new();
@@ -314,7 +316,9 @@ mod tests {
                 match step {
                     0 | 1 => held.extend(lend(&mut pool)),
                     _ if held.is_empty() => {}
-                    2 => prop_assert!(pool.recycle(held.remove(which.index(held.len())).1).is_none()),
+                    2 => {
+                        prop_assert!(pool.recycle(held.remove(which.index(held.len())).1).is_none())
+                    }
                     3 => {
                         let (_, buffer) = held.remove(which.index(held.len()));
                         std::thread::spawn(move || drop(buffer)).join().expect("no panic");
@@ -326,8 +330,14 @@ mod tests {
                 }
                 pool.collect();
                 prop_assert_eq!(pool.free() + held.len(), usize::from(COUNT));
-                for (id, bytes) in held.iter().map(|(id, b)| (id, &b[..])).chain(kept.iter().map(|(id, b)| (id, &b[..]))) {
-                    prop_assert!(bytes.len() == SIZE as usize && bytes.iter().all(|&byte| byte == *id as u8));
+                for (id, bytes) in held
+                    .iter()
+                    .map(|(id, b)| (id, &b[..]))
+                    .chain(kept.iter().map(|(id, b)| (id, &b[..])))
+                {
+                    prop_assert!(
+                        bytes.len() == SIZE as usize && bytes.iter().all(|&byte| byte == *id as u8)
+                    );
                 }
             }
         }

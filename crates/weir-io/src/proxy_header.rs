@@ -407,7 +407,8 @@ mod tests {
             let header = ProxyHeader::write(version, Whose::Client { from, to: Some(to) });
             prop_assert!(!is_text || header.len() <= LINE_BYTES_MAX);
             let read = ProxyHeader::read(&header).unwrap().unwrap();
-            let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+            let canonical =
+                |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
             prop_assert_eq!(read.bytes, header.len());
             prop_assert_eq!(read.client.map(canonical), Some(canonical(from)));
             prop_assert_eq!(read.destination.map(canonical), Some(canonical(to)));

@@ -245,7 +245,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn names_are_never_reused(steps in proptest::collection::vec((0u8..3, any::<prop::sample::Index>()), 1..800)) {
+        fn names_are_never_reused(
+            steps in proptest::collection::vec((0u8..3, any::<prop::sample::Index>()), 1..800),
+        ) {
             let mut table = Table::new();
             let (mut live, mut dead, mut all) = (Vec::new(), Vec::new(), HashSet::new());
             for (step, which) in steps {

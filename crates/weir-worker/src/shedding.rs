@@ -196,17 +196,22 @@ mod tests {
         /// However the loads change: steps are from costly workers to accepting ones, and no worker
         /// both gives and is given within a second.
         #[test]
-        fn never_back_and_forth(rows in proptest::collection::vec(
-            proptest::collection::vec((0u64..20_000, 0u32..200, any::<bool>()), 4), 1..200)
+        fn never_back_and_forth(
+            rows in proptest::collection::vec(
+            proptest::collection::vec((0u64..20_000, 0u32..200, any::<bool>()), 4), 1..200),
         ) {
             let mut shedding = Shedding::new(4);
             let (mut gave, mut given) = ([None; 4], [None; 4]);
             for (at, row) in (0u32..).zip(rows) {
                 let now = STEP * at;
-                let loads: Vec<Load> = row.into_iter()
-                    .map(|(cost, sessions, takes)| Load { takes, ..load(cost, sessions) }).collect();
+                let loads: Vec<Load> = row
+                    .into_iter()
+                    .map(|(cost, sessions, takes)| Load { takes, ..load(cost, sessions) })
+                    .collect();
                 for Shed { from, to, most } in shedding.look(now, &loads) {
-                    prop_assert!(from != to && loads[to].takes && loads[from].cost_ns > COST_NS_MIN);
+                    prop_assert!(
+                        from != to && loads[to].takes && loads[from].cost_ns > COST_NS_MIN
+                    );
                     prop_assert!((1..=loads[from].sessions.div_ceil(SHARE)).contains(&most));
                     prop_assert!(!is_recent(given[from], now) && !is_recent(gave[to], now));
                     (gave[from], given[to]) = (Some(now), Some(now));

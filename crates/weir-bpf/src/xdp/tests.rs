@@ -159,26 +159,40 @@ proptest! {
             let time = if *is_over { Duration::ZERO } else { Duration::from_secs(3600) };
             prop_assert!(xdp.add(&[(*network, time)]).is_empty());
             model.retain(|other| other != network);
-            if !is_over { model.push(*network); }
+            if !is_over {
+                model.push(*network);
+            }
         }
         let mut expected = Dropped::default();
         for packet in &packets {
             let bytes = packet.bytes();
             // A trie answers with the longest network alone, and no network contains another.
-            let networks = banned.iter().filter(|((at, bits), _)| *bits != if at.is_ipv4() { 32 } else { 64 });
-            prop_assume!(networks.filter(|(network, _)| is_in(*network, packet.source)).count() <= 1);
+            let networks =
+                banned.iter().filter(|((at, bits), _)| *bits != if at.is_ipv4() { 32 } else { 64 });
+            prop_assume!(
+                networks.filter(|(network, _)| is_in(*network, packet.source)).count() <= 1
+            );
             let is_banned = model.iter().any(|network| is_in(*network, packet.source));
             let is_allowed = allowed.iter().any(|network| is_in(*network, packet.source));
             let drops = is_banned && !is_allowed && packet.is_to(ports);
-            prop_assert_eq!(run(&xdp, &bytes), if drops { XDP_DROP } else { XDP_PASS }, "{:?}", packet);
+            prop_assert_eq!(
+                run(&xdp, &bytes),
+                if drops { XDP_DROP } else { XDP_PASS },
+                "{:?}",
+                packet
+            );
             if drops {
                 expected.packets += 1;
                 expected.bytes += bytes.len() as u64;
             }
         }
         prop_assert_eq!(xdp.dropped().expect("counted"), expected);
-        for (network, _) in &banned { xdp.remove(&[*network]); }
-        for packet in &packets { prop_assert_eq!(run(&xdp, &packet.bytes()), XDP_PASS); }
+        for (network, _) in &banned {
+            xdp.remove(&[*network]);
+        }
+        for packet in &packets {
+            prop_assert_eq!(run(&xdp, &packet.bytes()), XDP_PASS);
+        }
     }
 }
 

@@ -265,27 +265,49 @@ proptest! {
             "no-store", "no-cache", "private", "public", "must-revalidate", "proxy-revalidate", "must-understand", "max-age=60",
             "max-age=0", "s-maxage=60", "stale-if-error=5", "immutable", "x=\"no-store\"",
         ]), 0..5),
-        has_credentials: bool, has_etag: bool, sets_cookie: bool, expires: bool,
+        has_credentials: bool,
+        has_etag: bool,
+        sets_cookie: bool,
+        expires: bool,
     ) {
-        let mut lines: Vec<&'static str> = vec![format!("Cache-Control: {}", chosen.join(", ")).leak()];
+        let mut lines: Vec<&'static str> =
+            vec![format!("Cache-Control: {}", chosen.join(", ")).leak()];
         lines.extend(has_etag.then_some("ETag: \"a\""));
         lines.extend(sets_cookie.then_some("Set-Cookie: a=b"));
         lines.extend(expires.then_some("Expires: Thu, 01 Jan 2099 00:00:10 GMT"));
         let request = if has_credentials { "Authorization: x\r\n" } else { "" };
         let found = stored_with(request, status, &lines, &Options::default());
         let has = |word: &str| chosen.contains(&word);
-        let lifetime_said = expires || ["max-age=60", "max-age=0", "s-maxage=60"].iter().any(|word| has(word));
+        let lifetime_said =
+            expires || ["max-age=60", "max-age=0", "s-maxage=60"].iter().any(|word| has(word));
         if let Ok(terms) = found {
-            prop_assert!(rfc_allows(status, has_credentials, has, lifetime_said), "{} {:?}", status, lines);
+            prop_assert!(
+                rfc_allows(status, has_credentials, has, lifetime_said),
+                "{} {:?}",
+                status,
+                lines
+            );
             prop_assert!(!sets_cookie || has("public"));
-            prop_assert!(!terms.forbids_stale || terms.stale_if_error_s == 0 && terms.stale_while_revalidate_s == 0);
+            prop_assert!(
+                !terms.forbids_stale
+                    || terms.stale_if_error_s == 0 && terms.stale_while_revalidate_s == 0
+            );
             prop_assert!(terms.no_cache == has("no-cache"));
-            prop_assert!(status < 400 || !terms.no_cache && terms.lifetime_s > 0 && terms.lifetime_s <= 10);
+            prop_assert!(
+                status < 400 || !terms.no_cache && terms.lifetime_s > 0 && terms.lifetime_s <= 10
+            );
         } else {
             // The plain cases are not refused either.
-            let plain = ["no-store", "private", "no-cache", "must-understand", "max-age=0"].iter().all(|word| !has(word));
+            let plain = ["no-store", "private", "no-cache", "must-understand", "max-age=0"]
+                .iter()
+                .all(|word| !has(word));
             let is_final = status >= 200 && !matches!(status, 206 | 304);
-            prop_assert!(!(plain && lifetime_said && is_final && !has_credentials && !sets_cookie), "{} {:?}", status, lines);
+            prop_assert!(
+                !(plain && lifetime_said && is_final && !has_credentials && !sets_cookie),
+                "{} {:?}",
+                status,
+                lines
+            );
         }
     }
 }

@@ -257,11 +257,15 @@ mod tests {
         /// The output equals the input, however it was cut, while it grows and as pieces; and all
         /// taken bytes are given back.
         #[test]
-        fn nothing_is_lost(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40_000), 0..8), says in any::<bool>()) {
+        fn nothing_is_lost(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40_000), 0..8),
+            says in any::<bool>(),
+        ) {
             let whole = pieces.concat();
             let account = Arc::new(Account::new(16 << 20));
             let known = says.then_some(whole.len() as u64);
-            let mut collector = Collector::new(Arc::clone(&account), 1 << 20, known).expect("small");
+            let mut collector =
+                Collector::new(Arc::clone(&account), 1 << 20, known).expect("small");
             for piece in &pieces {
                 prop_assert_eq!(collector.push(piece), Ok(()));
                 prop_assert!(collector.taken() >= collector.bytes());

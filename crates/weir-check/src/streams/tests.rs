@@ -93,7 +93,8 @@ proptest! {
     #[test]
     fn every_cut_gives_the_same(cuts in proptest::collection::vec(0_usize..400, 0..8)) {
         let bytes = whole();
-        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % bytes.len()).chain([bytes.len()]).collect();
+        let mut cuts: Vec<usize> =
+            cuts.into_iter().map(|cut| cut % bytes.len()).chain([bytes.len()]).collect();
         cuts.sort_unstable();
         let (mut at_once, mut in_parts) = (asked("GET", 100), asked("GET", 100));
         at_once.feed(&bytes).unwrap();

@@ -124,7 +124,10 @@ mod tests {
                 let [one, other, both] = [&one, &other, &both].map(compiled);
                 for last in 0..5 {
                     let client = std::net::Ipv4Addr::new(10, 0, 0, last).into();
-                    prop_assert_eq!(both.admits(client), one.admits(client) && other.admits(client));
+                    prop_assert_eq!(
+                        both.admits(client),
+                        one.admits(client) && other.admits(client)
+                    );
                 }
             }
         }

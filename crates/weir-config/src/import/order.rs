@@ -229,24 +229,38 @@ mod tests {
     proptest! {
         #[test]
         fn the_first_rule_holds(rules in prop::collection::vec(rule(), 0..7)) {
-            let rules: Vec<Route> =
-                rules.into_iter().enumerate().map(|(at, rule)| Route { to: To::Upstream(at % 4), ..rule }).collect();
+            let rules: Vec<Route> = rules
+                .into_iter()
+                .enumerate()
+                .map(|(at, rule)| Route { to: To::Upstream(at % 4), ..rule })
+                .collect();
             let mut ordered = by_specificity(rules.clone());
             prop_assert!(ordered.complete);
             let below = below_exact(&ordered.routes);
             ordered.routes.extend(below);
-            for (scheme, host) in [(Scheme::Http, "b.a"), (Scheme::Http, "d.a"), (Scheme::Https, "c"), (Scheme::Https, "b.a"), (Scheme::Http, "e")] {
+            for (scheme, host) in [
+                (Scheme::Http, "b.a"),
+                (Scheme::Http, "d.a"),
+                (Scheme::Https, "c"),
+                (Scheme::Https, "b.a"),
+                (Scheme::Http, "e"),
+            ] {
                 for path in ["/", "/x", "/x/", "/x/y/w", "/xy", "/z"] {
                     for method in ["GET", "PUT", "HEAD"] {
                         for has in ["", "p", "q", "pq"] {
                             let asked = (scheme, host, path, method, has);
-                            let first = rules.iter().find(|rule| matches(rule, asked) && (!rule.exact || rule.path == path));
+                            let first = rules.iter().find(|rule| {
+                                matches(rule, asked) && (!rule.exact || rule.path == path)
+                            });
                             // Requests without a rule are refused, by none or by one that leads
                             // nowhere.
                             let first = first.map_or(To::Closed, |rule| rule.to);
                             // `RouteTable` takes the most specific, of equals the first.
                             let fits = ordered.routes.iter().filter(|route| matches(route, asked));
-                            let best = fits.rev().max_by_key(|route| rank(route)).map_or(To::Closed, |route| route.to);
+                            let best = fits
+                                .rev()
+                                .max_by_key(|route| rank(route))
+                                .map_or(To::Closed, |route| route.to);
                             prop_assert_eq!(best, first, "{:?}", asked);
                         }
                     }

@@ -165,21 +165,34 @@ mod tests {
             for scheme in Scheme::ALL {
                 for (host, path) in [("a", "/"), ("a", "/x"), ("b", "/x"), ("c", "/x")] {
                     let rank = |host: &str, path: &str| (host != "*", path.len());
-                    let found = routes.iter().rev().filter(|route| covers(route, scheme, host, path));
-                    let found = found.max_by_key(|route| (route.scheme.is_some(), rank(&route.host, &route.path)));
+                    let found =
+                        routes.iter().rev().filter(|route| covers(route, scheme, host, path));
+                    let found = found.max_by_key(|route| {
+                        (route.scheme.is_some(), rank(&route.host, &route.path))
+                    });
                     let expected = written.iter().filter(|(group, of, prefix)| {
-                        groups[*group].contains(&scheme) && covers_host(of, host) && path.starts_with(prefix)
+                        groups[*group].contains(&scheme)
+                            && covers_host(of, host)
+                            && path.starts_with(prefix)
                     });
                     let expected = expected.max_by_key(|(_, of, prefix)| rank(of, prefix));
                     // With one kind of listener schemes have no meaning.
-                    let served = written.iter().flat_map(|(group, ..)| groups[*group]).any(|one| *one == scheme);
+                    let served = written
+                        .iter()
+                        .flat_map(|(group, ..)| groups[*group])
+                        .any(|one| *one == scheme);
                     if served {
                         prop_assert_eq!(
                             found.map(|route| rank(&route.host, &route.path)),
                             expected.map(|(_, of, prefix)| rank(of, prefix)),
-                            "{:?} {} {}", scheme, host, path
+                            "{:?} {} {}",
+                            scheme,
+                            host,
+                            path
                         );
-                        prop_assert!(found.is_none_or(|route| groups[route.group].contains(&scheme)));
+                        prop_assert!(
+                            found.is_none_or(|route| groups[route.group].contains(&scheme))
+                        );
                     }
                 }
             }

@@ -194,7 +194,9 @@ proptest! {
     /// Any bytes: when both read them, both read the same. Ours rejects more, never less of what is
     /// right.
     #[test]
-    fn any_blocks(blocks in vec(vec(prop_oneof![any::<u8>(), 0x80..0xc2u8, 0x40..0x48u8, 0..6u8], 0..40), 1..6)) {
+    fn any_blocks(
+        blocks in vec(vec(prop_oneof![any::<u8>(), 0x80..0xc2u8, 0x40..0x48u8, 0..6u8], 0..40), 1..6),
+    ) {
         let (mut theirs, mut ours) = (loona_hpack::Decoder::new(), Decoder::default());
         for block in blocks {
             match (theirs.decode(&block), decode(&mut ours, &block)) {
@@ -202,7 +204,9 @@ proptest! {
                 // A size update and no field: the other decoder requires a field after it, the RFC
                 // does not.
                 (Err(_), Ok(ours)) if ours.is_empty() => break,
-                (Err(_), Ok(ours)) => prop_assert!(false, "only we read {:?}: {}", block, words(&ours)),
+                (Err(_), Ok(ours)) => {
+                    prop_assert!(false, "only we read {:?}: {}", block, words(&ours))
+                }
                 (_, Err(_)) => break,
             }
         }

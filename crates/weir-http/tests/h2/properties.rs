@@ -128,9 +128,17 @@ proptest! {
         authority in "[a-z0-9.:@,]{0,9}",
         fields in vec(("[a-zA-Z_-]{1,9}|host|content-length|connection|te|transfer-encoding|cookie|via", "[ -~\r\n\t]{0,12}|[0-9]{1,3}"), 0..6),
     ) {
-        let mut list = vec![(":method", &method[..]), (":scheme", "http"), (":path", &path), (":authority", &authority)];
+        let mut list = vec![
+            (":method", &method[..]),
+            (":scheme", "http"),
+            (":path", &path),
+            (":authority", &authority),
+        ];
         list.extend(fields.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        let list: h2::List = list.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
+        let list: h2::List = list
+            .iter()
+            .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+            .collect();
         let Some(out) = h2::forwarded(&list) else { return Ok(()) };
         judged(&out);
     }

@@ -90,11 +90,17 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(500))]
         #[test]
         fn any_line(text in "PROXY (UNKNOWN|TCP4|TCP6)( [0-9a-f.:]{0,12}){0,5}\r?\n?.{0,9}") {
+
             read(text.as_bytes());
         }
 
         #[test]
-        fn damaged_headers(nth in 0..10usize, at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+        fn damaged_headers(
+            nth in 0..10usize,
+            at: prop::sample::Index,
+            byte: u8,
+            cut: prop::sample::Index,
+        ) {
             let mut header = seeds().swap_remove(nth);
             let place = at.index(header.len());
             header[place] = byte;

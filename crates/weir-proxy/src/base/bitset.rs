@@ -92,10 +92,17 @@ mod tests {
             let mut model = std::collections::BTreeSet::new();
             for (index, member) in ops {
                 bits.set(index, member);
-                if member { model.insert(index); } else { model.remove(&index); }
+                if member {
+                    model.insert(index);
+                } else {
+                    model.remove(&index);
+                }
                 prop_assert_eq!(bits.first(), model.first().copied());
                 prop_assert_eq!(bits.first_in(&other), model.intersection(&others).next().copied());
-                prop_assert_eq!(bits.first_outside(&other), model.difference(&others).next().copied());
+                prop_assert_eq!(
+                    bits.first_outside(&other),
+                    model.difference(&others).next().copied()
+                );
                 prop_assert_eq!(bits.count() as usize, model.len());
                 prop_assert_eq!(bits.has(index), member);
                 prop_assert!(bits.members().eq(model.iter().copied()));

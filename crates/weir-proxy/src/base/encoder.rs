@@ -318,11 +318,13 @@ mod tests {
             level in 1..=6_u32,
             is_announced in any::<bool>(),
         ) {
-            let mut cuts: Vec<_> = cuts.iter().map(|(at, flush)| (at.index(content.len() + 1), *flush)).collect();
+            let mut cuts: Vec<_> =
+                cuts.iter().map(|(at, flush)| (at.index(content.len() + 1), *flush)).collect();
             cuts.sort_unstable();
             let length = is_announced.then_some(content.len() as u64);
             for coding in Coding::ALL {
-                let (mut encoder, mut out, mut from) = (Encoder::new(Shape::new(coding, level, length)).unwrap(), Vec::new(), 0);
+                let (mut encoder, mut out, mut from) =
+                    (Encoder::new(Shape::new(coding, level, length)).unwrap(), Vec::new(), 0);
                 for (to, flush) in &cuts {
                     out.extend(encoder.write(&content[from..*to]).unwrap());
                     from = *to;
@@ -336,7 +338,11 @@ mod tests {
                 out.extend(encoder.finish().unwrap());
                 prop_assert_eq!(decode(coding, &out), (content.clone(), true), "{:?}", coding);
                 prop_assert!(whole < out.len(), "the end is something");
-                prop_assert!(!decode(coding, &out[..out.len() - 1]).1, "{:?}: without its end it is not whole", coding);
+                prop_assert!(
+                    !decode(coding, &out[..out.len() - 1]).1,
+                    "{:?}: without its end it is not whole",
+                    coding
+                );
             }
         }
     }
@@ -369,7 +375,11 @@ mod tests {
                 prop_assert_eq!(&decode(coding, &out).0, &whole, "{:?}", coding);
                 out.extend(stored.finish().unwrap());
                 prop_assert_eq!(decode(coding, &out), (whole, true), "{:?}", coding);
-                prop_assert!(!decode(coding, &out[..out.len() - 1]).1, "{:?}: without its end it is not whole", coding);
+                prop_assert!(
+                    !decode(coding, &out[..out.len() - 1]).1,
+                    "{:?}: without its end it is not whole",
+                    coding
+                );
             }
         }
     }

@@ -238,14 +238,25 @@ mod tests {
     proptest! {
         /// Any mix of copies and references comes out once and in order.
         #[test]
-        fn keeps_order(pieces in prop::collection::vec((any::<bool>(), 1usize..70_000), 0..20), take_after in 0usize..20) {
+        fn keeps_order(
+            pieces in prop::collection::vec((any::<bool>(), 1usize..70_000), 0..20),
+            take_after in 0usize..20,
+        ) {
             let mut spare = Spare::default();
             let (mut output, mut model, mut got) = (Output::default(), Vec::new(), Vec::new());
             for (at, (copy, len)) in pieces.iter().enumerate() {
                 let bytes: Vec<u8> = (0..*len).map(|n| (n * 7 + at) as u8).collect();
                 model.extend_from_slice(&bytes);
-                if *copy { output.tail(&mut spare).extend_from_slice(&bytes); } else { output.push(Bytes::from(bytes), &mut spare); }
-                if at == take_after && let Some(out) = output.take() { got.extend(out.to_vec()); }
+                if *copy {
+                    output.tail(&mut spare).extend_from_slice(&bytes);
+                } else {
+                    output.push(Bytes::from(bytes), &mut spare);
+                }
+                if at == take_after
+                    && let Some(out) = output.take()
+                {
+                    got.extend(out.to_vec());
+                }
                 prop_assert_eq!(output.len() + got.len(), model.len());
             }
             while let Some(out) = output.take() {
@@ -261,13 +272,20 @@ mod tests {
     proptest! {
         /// A part that is moved in steps arrives once and in order; the rest remains.
         #[test]
-        fn moves_a_part(pieces in prop::collection::vec((any::<bool>(), 1usize..20_000), 1..10), step in 1usize..30_000) {
+        fn moves_a_part(
+            pieces in prop::collection::vec((any::<bool>(), 1usize..20_000), 1..10),
+            step in 1usize..30_000,
+        ) {
             let mut spare = Spare::default();
             let (mut from, mut to, mut model) = (Output::default(), Output::default(), Vec::new());
             for (at, (copy, len)) in pieces.iter().enumerate() {
                 let bytes: Vec<u8> = (0..*len).map(|n| (n * 7 + at) as u8).collect();
                 model.extend_from_slice(&bytes);
-                if *copy { from.tail(&mut spare).extend_from_slice(&bytes); } else { from.push(Bytes::from(bytes), &mut spare); }
+                if *copy {
+                    from.tail(&mut spare).extend_from_slice(&bytes);
+                } else {
+                    from.push(Bytes::from(bytes), &mut spare);
+                }
             }
             while !from.is_empty() {
                 let before = (from.len(), to.len());

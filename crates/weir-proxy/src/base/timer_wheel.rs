@@ -241,7 +241,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_a_plain_list(start_us in 0..1u64 << 50, steps in prop::collection::vec(step(), 1..200)) {
+        fn equals_a_plain_list(
+            start_us in 0..1u64 << 50,
+            steps in prop::collection::vec(step(), 1..200),
+        ) {
             let mut wheel = Wheel::new(start_us);
             let mut now_us = start_us;
             let mut list: Vec<(u64, u64)> = Vec::new();
@@ -250,7 +253,9 @@ mod tests {
                     Step::Insert(delay_us) => {
                         wheel.insert(key as u64, now_us + delay_us);
                         list.push((key as u64, now_us + delay_us));
-                        prop_assert!(wheel.next_due().unwrap() < now_us + delay_us.max(1) + TICK_US);
+                        prop_assert!(
+                            wheel.next_due().unwrap() < now_us + delay_us.max(1) + TICK_US
+                        );
                         continue;
                     }
                     Step::Advance(us) => now_us += us,
@@ -265,7 +270,10 @@ mod tests {
                 prop_assert_eq!(wheel.len(), list.len());
                 prop_assert!(list.iter().all(|one| one.1 + 2 * TICK_US > now_us), "late");
                 let first_us = list.iter().map(|one| one.1).min();
-                prop_assert!(first_us.is_none_or(|us| wheel.next_due().unwrap() < us.max(now_us) + 2 * TICK_US));
+                prop_assert!(
+                    first_us
+                        .is_none_or(|us| wheel.next_due().unwrap() < us.max(now_us) + 2 * TICK_US)
+                );
             }
         }
     }

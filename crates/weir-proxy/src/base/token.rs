@@ -281,7 +281,8 @@ mod tests {
 
         #[test]
         fn what_is_unpacked_is_packed(bits in any::<u64>(), kind in 0..10u64) {
-            for bits in [bits, kind << KIND_SHIFT | bits >> u8::BITS, kind << KIND_SHIFT | bits & 3] {
+            for bits in [bits, kind << KIND_SHIFT | bits >> u8::BITS, kind << KIND_SHIFT | bits & 3]
+            {
                 prop_assert!(Token::unpack(bits).is_none_or(|token| token.pack() == bits));
             }
         }

@@ -379,10 +379,17 @@ mod tests {
             by_line in any::<bool>(),
             is_standard in any::<bool>(),
         ) {
-            let plan = plan(if is_standard { AddressField::Forwarded } else { AddressField::XForwardedFor });
-            let (name, before) = if is_standard { ("Forwarded", "for=") } else { ("X-Forwarded-For", "") };
-            let chain = std::iter::once("198.51.100.1".to_owned()).chain((0..proxies).map(|n| format!("10.0.0.{n}")));
-            let mut lines: Vec<String> = hostile.iter().map(|text| format!("{name}: {text}")).collect();
+            let plan = plan(if is_standard {
+                AddressField::Forwarded
+            } else {
+                AddressField::XForwardedFor
+            });
+            let (name, before) =
+                if is_standard { ("Forwarded", "for=") } else { ("X-Forwarded-For", "") };
+            let chain = std::iter::once("198.51.100.1".to_owned())
+                .chain((0..proxies).map(|n| format!("10.0.0.{n}")));
+            let mut lines: Vec<String> =
+                hostile.iter().map(|text| format!("{name}: {text}")).collect();
             for address in chain {
                 match lines.last_mut() {
                     Some(last) if !by_line => *last += &format!(", {before}{address}"),

@@ -179,19 +179,30 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_character_is_found_by_its_low_byte(before in "[a-z%/é]{0,9}", at in any::<char>(), times in 1..3usize) {
+        fn a_character_is_found_by_its_low_byte(
+            before in "[a-z%/é]{0,9}",
+            at in any::<char>(),
+            times in 1..3usize,
+        ) {
             let text = format!("{before}{at}");
             let found = carries_line_end(&encode(text.as_bytes(), times));
             prop_assert!(found || !matches!(at as u32 as u8, 0x0a | 0x0d));
         }
 
         #[test]
-        fn others_are_not(text in "[ -$&-~\u{80}-\u{109}\u{10e}-\u{209}é]{0,60}", times in 0..3usize) {
+        fn others_are_not(
+            text in "[ -$&-~\u{80}-\u{109}\u{10e}-\u{209}é]{0,60}",
+            times in 0..3usize,
+        ) {
             prop_assert!(!carries_line_end(&encode(text.as_bytes(), times)));
         }
 
         #[test]
-        fn its_place_makes_no_difference(before in ".{0,40}", behind in ".{0,40}", form in 0..LINE_ENDS.len()) {
+        fn its_place_makes_no_difference(
+            before in ".{0,40}",
+            behind in ".{0,40}",
+            form in 0..LINE_ENDS.len(),
+        ) {
             // An incomplete escape in front of it would take its first digits.
             let before = before.replace('%', "");
             let text = format!("{before}{}{behind}", LINE_ENDS[form]);
@@ -200,6 +211,7 @@ mod tests {
 
         #[test]
         fn what_is_not_encoded_is_none(text in "[^%]{0,200}") {
+
             prop_assert!(!carries_line_end(text.as_bytes()));
         }
     }

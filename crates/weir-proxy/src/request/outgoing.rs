@@ -350,12 +350,19 @@ mod tests {
             long_host in any::<bool>(),
             v6 in any::<bool>(),
         ) {
-            let upstream = UpstreamPlan { echo: echo.then(|| "x-request-id".into()), ..UpstreamPlan::default() };
-            let peer = if v6 { IpAddr::V6([0xff; 16].into()) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
+            let upstream = UpstreamPlan {
+                echo: echo.then(|| "x-request-id".into()),
+                ..UpstreamPlan::default()
+            };
+            let peer =
+                if v6 { IpAddr::V6([0xff; 16].into()) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
             let host = if long_host { "h".repeat(200) } else { "h".to_owned() };
             let lines = "a:b\r\n".repeat(lines);
-            let text = format!("GET / HTTP/1.1\r\nHost: {host}\r\nCookie: {}\r\n\
-                {lines}\r\n", "z".repeat(value));
+            let text = format!(
+                "GET / HTTP/1.1\r\nHost: {host}\r\nCookie: {}\r\n\
+                {lines}\r\n",
+                "z".repeat(value)
+            );
             let (refused, len, most) = sent(&text, &upstream, peer);
             prop_assert_eq!(refused, len > LONG_HEAD_BYTES, "{} bytes", len);
             prop_assert!(len <= most, "{} bytes where {} were taken for the most", len, most);

@@ -155,7 +155,8 @@ mod tests {
                     repeated += u64::from(budget.spend(now_us));
                     budget.on_sent(false);
                 }
-                let earned = sent * u64::from(percent) + (now_us - begun_us) * FLOOR_PER_SECOND * TOKEN / 1_000_000;
+                let earned = sent * u64::from(percent)
+                    + (now_us - begun_us) * FLOOR_PER_SECOND * TOKEN / 1_000_000;
                 prop_assert!(repeated * TOKEN <= BURST_MIN * TOKEN + earned);
             }
         }

@@ -177,14 +177,27 @@ mod tests {
             bans in prop::collection::vec((address(), 1u8..=128, 0u64..100), 0..20),
             asked in prop::collection::vec((address(), 0u64..100), 1..40),
         ) {
-            let bans: Vec<(Block, u64)> =
-                bans.into_iter().filter_map(|(address, prefix, end)| Some((Block::of(address, prefix)?, end))).collect();
-            let last = |block: &Block| bans.iter().rev().find(|(other, _)| other == block).map(|(_, end)| *end);
+            let bans: Vec<(Block, u64)> = bans
+                .into_iter()
+                .filter_map(|(address, prefix, end)| Some((Block::of(address, prefix)?, end)))
+                .collect();
+            let last = |block: &Block| {
+                bans.iter().rev().find(|(other, _)| other == block).map(|(_, end)| *end)
+            };
             let set = BanSet::new(bans.clone());
             for (address, now_us) in asked {
-                let in_force = bans.iter().filter(|(block, _)| block.has(address)).filter_map(|(block, _)| last(block));
+                let in_force = bans
+                    .iter()
+                    .filter(|(block, _)| block.has(address))
+                    .filter_map(|(block, _)| last(block));
                 let expected = in_force.filter(|end_us| *end_us > now_us).max();
-                prop_assert_eq!(set.until_us(address, now_us), expected, "{} at {}", address, now_us);
+                prop_assert_eq!(
+                    set.until_us(address, now_us),
+                    expected,
+                    "{} at {}",
+                    address,
+                    now_us
+                );
             }
         }
     }

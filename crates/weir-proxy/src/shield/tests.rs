@@ -74,12 +74,15 @@ proptest! {
         let mut now_us = START_US;
         for (number, wait_us) in steps {
             now_us += wait_us;
-            let model = models.entry(number).or_insert_with(|| Model { missing: 0, since_us: now_us });
+            let model =
+                models.entry(number).or_insert_with(|| Model { missing: 0, since_us: now_us });
             let expected = model.passes((count, SECOND_US, burst), now_us);
             // Looking gives the same verdict and changes nothing; a client without an account owes
             // nothing.
             let name = table.name(GROUP, client(number));
-            let looked = table.look(&name, 0, &rate, now_us).is_none_or(|(_, verdict)| verdict == Verdict::Passed);
+            let looked = table
+                .look(&name, 0, &rate, now_us)
+                .is_none_or(|(_, verdict)| verdict == Verdict::Passed);
             prop_assert_eq!(looked, expected);
             prop_assert_eq!(passes(&table, client(number), &rate, now_us), expected);
         }

@@ -216,14 +216,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end_or_ask_for_more_than_there_are(bytes in proptest::collection::vec(any::<u8>(), 0..200), damaged in any::<bool>(), at in 0..400usize) {
+        fn any_bytes_end_or_ask_for_more_than_there_are(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            damaged in any::<bool>(),
+            at in 0..400usize,
+        ) {
             let mut all = if damaged { records(&message(Some(b"a.test")), 90) } else { Vec::new() };
             let at = at.min(all.len());
             all.splice(at..at, bytes);
             for cut in 0..=all.len() {
                 match read(&all[..cut]) {
                     Found::More(want) => prop_assert!(want > cut && want <= HELLO_BYTES_MAX),
-                    Found::Name(name) => prop_assert!(!name.is_empty() && name.len() <= NAME_BYTES_MAX),
+                    Found::Name(name) => {
+                        prop_assert!(!name.is_empty() && name.len() <= NAME_BYTES_MAX)
+                    }
                     Found::Nothing => {}
                 }
             }

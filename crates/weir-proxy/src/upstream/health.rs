@@ -199,7 +199,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
-        fn a_window_is_full_with_its_limit(steps in prop::collection::vec(0u64..40, 1..200), limit in 1u32..8) {
+        fn a_window_is_full_with_its_limit(
+            steps in prop::collection::vec(0u64..40, 1..200),
+            limit in 1u32..8,
+        ) {
             let mut window = Window::new(limit, 100);
             let (mut now_us, mut since) = (1000, Vec::new());
             for step in steps {

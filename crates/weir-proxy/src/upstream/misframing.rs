@@ -349,7 +349,11 @@ mod tests {
     proptest! {
         /// What is held back and what is searched later find together what one search finds.
         #[test]
-        fn cuts_make_no_difference(before in "[ -~]{0,30}", cut in 0..200usize, behind in "[ -~]{0,30}") {
+        fn cuts_make_no_difference(
+            before in "[ -~]{0,30}",
+            cut in 0..200usize,
+            behind in "[ -~]{0,30}",
+        ) {
             let text = [before.as_bytes(), HEAD, behind.as_bytes()].concat();
             let (first, second) = text.split_at(cut.min(text.len()));
             let found = |found: Quote| matches!(found, Quote::Whole(_));

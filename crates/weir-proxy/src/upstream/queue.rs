@@ -255,13 +255,23 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn is_a_list(steps in prop::collection::vec((0u8..8, any::<prop::sample::Index>()), 1..600)) {
+        fn is_a_list(
+            steps in prop::collection::vec((0u8..8, any::<prop::sample::Index>()), 1..600),
+        ) {
             let (mut queue, mut model, mut next) = (Queue::default(), VecDeque::<u32>::new(), 0);
             for (step, which) in steps {
                 let at = if model.is_empty() { 0 } else { which.index(model.len()) };
                 match step {
-                    0..3 => { queue.push_back(waiting(next)); model.push_back(next); next += 1; }
-                    3 => { queue.push_front(waiting(next)); model.push_front(next); next += 1; }
+                    0..3 => {
+                        queue.push_back(waiting(next));
+                        model.push_back(next);
+                        next += 1;
+                    }
+                    3 => {
+                        queue.push_front(waiting(next));
+                        model.push_front(next);
+                        next += 1;
+                    }
                     4 => {
                         let place = queue.places().nth(at).map(|(place, _)| place);
                         prop_assert_eq!(place.and_then(|place| queue.next(place)), place);
@@ -269,9 +279,17 @@ pub(crate) mod tests {
                         prop_assert_eq!(taken.map(|it| it.ask.id.index.number()), model.remove(at));
                     }
                     5 | 6 => {
-                        let id = model.get(at).map_or(waiting(next).ask.id, |name| waiting(*name).ask.id);
-                        prop_assert_eq!(queue.find_mut(id).map(|it| it.ask.id.index.number()), model.get(at).copied());
-                        prop_assert_eq!(queue.cancel(id).map(|it| it.ask.id.index.number()), model.remove(at));
+                        let id = model
+                            .get(at)
+                            .map_or(waiting(next).ask.id, |name| waiting(*name).ask.id);
+                        prop_assert_eq!(
+                            queue.find_mut(id).map(|it| it.ask.id.index.number()),
+                            model.get(at).copied()
+                        );
+                        prop_assert_eq!(
+                            queue.cancel(id).map(|it| it.ask.id.index.number()),
+                            model.remove(at)
+                        );
                         prop_assert!(queue.cancel(id).is_none());
                     }
                     _ => {
@@ -282,10 +300,16 @@ pub(crate) mod tests {
                 }
                 prop_assert_eq!((queue.len(), queue.is_empty()), (model.len(), model.is_empty()));
                 prop_assert_eq!(names(&queue), Vec::from(model.clone()));
-                prop_assert_eq!(queue.front().map(|it| it.ask.id.index.number()), model.front().copied());
+                prop_assert_eq!(
+                    queue.front().map(|it| it.ask.id.index.number()),
+                    model.front().copied()
+                );
                 check(&queue)?;
             }
-            prop_assert_eq!(queue.into_iter().map(|it| it.ask.id.index.number()).collect::<Vec<_>>(), Vec::from(model));
+            prop_assert_eq!(
+                queue.into_iter().map(|it| it.ask.id.index.number()).collect::<Vec<_>>(),
+                Vec::from(model)
+            );
         }
     }
 

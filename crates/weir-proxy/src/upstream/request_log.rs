@@ -121,7 +121,7 @@ mod tests {
         /// unchanged.
         #[test]
         fn unanswered_requests_stay(
-            requests in prop::collection::vec((1usize..300, any::<bool>(), 0usize..3, prop::option::of(0usize..4)), 1..60)
+            requests in prop::collection::vec((1usize..300, any::<bool>(), 0usize..3, prop::option::of(0usize..4)), 1..60),
         ) {
             let mut log = RequestLog::default();
             let mut live = VecDeque::new();
@@ -130,16 +130,24 @@ mod tests {
                 let start = log.end();
                 log.pending().extend_from_slice(&bytes);
                 live.push_back((start, bytes));
-                let pending = live.iter().position(|(start, _): &(u64, Vec<u8>)| *start >= log.flushed());
+                let pending =
+                    live.iter().position(|(start, _): &(u64, Vec<u8>)| *start >= log.flushed());
                 if let (Some(first), Some(cut)) = (pending, cut)
                     && let Some((start, bytes)) = live.remove(first + cut)
                 {
                     log.cut(start, bytes.len());
-                    live.range_mut(first + cut..).for_each(|(start, _)| *start -= bytes.len() as u64);
+                    live.range_mut(first + cut..)
+                        .for_each(|(start, _)| *start -= bytes.len() as u64);
                 }
-                if *flush { log.flush(); }
+                if *flush {
+                    log.flush();
+                }
                 for _ in 0..*answered {
-                    if live.front().is_some_and(|(start, bytes): &(u64, Vec<u8>)| start + bytes.len() as u64 <= log.flushed()) { live.pop_front(); }
+                    if live.front().is_some_and(|(start, bytes): &(u64, Vec<u8>)| {
+                        start + bytes.len() as u64 <= log.flushed()
+                    }) {
+                        live.pop_front();
+                    }
                 }
                 log.release(live.front().map_or(log.end(), |(start, _)| *start));
                 for (start, bytes) in &live {

@@ -232,12 +232,19 @@ mod tests {
 
         /// The limit is four times the 95th percentile, up to the width of a class.
         #[test]
-        fn the_limit_is_a_percentile(times in prop::collection::vec(10_000..1_000_000u64, 256..=256)) {
+        fn the_limit_is_a_percentile(
+            times in prop::collection::vec(10_000..1_000_000u64, 256..=256),
+        ) {
             let mut sorted = times.clone();
             sorted.sort_unstable();
             let exact_us = sorted[sorted.len() - 1 - times.len() / 20];
             let late_us = after(times).late_us();
-            prop_assert!(late_us >= exact_us * LATE_FACTOR && late_us <= exact_us * LATE_FACTOR * 3 / 2 + 8, "{} {}", late_us, exact_us);
+            prop_assert!(
+                late_us >= exact_us * LATE_FACTOR && late_us <= exact_us * LATE_FACTOR * 3 / 2 + 8,
+                "{} {}",
+                late_us,
+                exact_us
+            );
         }
     }
 }

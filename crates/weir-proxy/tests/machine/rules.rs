@@ -533,20 +533,29 @@ proptest! {
         method in prop::sample::select(&["GET", "POST", "HEAD", "PROPFIND"][..]),
     ) {
         let rules = RouteRules {
-            path: PathRules { strip: None, rewrites: vec![rewrite("^/(.*)([a-z])(.*)$", "/$3$2$1")] },
+            path: PathRules {
+                strip: None,
+                rewrites: vec![rewrite("^/(.*)([a-z])(.*)$", "/$3$2$1")],
+            },
             request: edits(&[
                 ("set", "X-Out", "$http_x_a$http_x_b"),
                 ("add", "X-Out", "$http_x_c $request_uri"),
                 ("set", "X-Who", "$host$http_host"),
                 ("set", "X-Cookie", "$http_cookie;$http_content_length;$http_connection"),
             ]),
-            answer: edits(&[("set", "X-Back", "$http_x_a"), ("add", "X-Back", "  $http_x_b$request_uri$http_x_c  ")]),
+            answer: edits(&[
+                ("set", "X-Back", "$http_x_a"),
+                ("add", "X-Back", "  $http_x_b$request_uri$http_x_c  "),
+            ]),
             ..RouteRules::default()
         };
         let mut world = World::started(ruled(rules), 1, 1);
         let client = world.client();
-        let mut text = format!("{method} /{target} HTTP/1.1\r\nHost: {host}\r\n\
-            Content-Length: 0\r\n").into_bytes();
+        let mut text = format!(
+            "{method} /{target} HTTP/1.1\r\nHost: {host}\r\n\
+            Content-Length: 0\r\n"
+        )
+        .into_bytes();
         for (name, value) in ["X-A", "X-B", "X-C"].iter().zip(&values) {
             text.extend([name.as_bytes(), b":", value, b"\r\n"].concat());
         }
@@ -560,9 +569,15 @@ proptest! {
             let trimmed = |value: &[u8]| value.trim_ascii().to_vec();
             let first = [trimmed(&values[0]), trimmed(&values[1])].concat();
             let request = world.requests().last().expect("it was asked");
-            prop_assert_eq!(request.fields.all("x-out").len(), 1 + usize::from(!trimmed(&first).is_empty()));
+            prop_assert_eq!(
+                request.fields.all("x-out").len(),
+                1 + usize::from(!trimmed(&first).is_empty())
+            );
             prop_assert_eq!(request.fields.all("x-who").len(), 1);
-            prop_assert_eq!(replies[0].fields.all("x-back").len(), 1 + usize::from(!trimmed(&values[0]).is_empty()));
+            prop_assert_eq!(
+                replies[0].fields.all("x-back").len(),
+                1 + usize::from(!trimmed(&values[0]).is_empty())
+            );
             prop_assert!(request.target.starts_with('/') && !request.target.starts_with("//"));
         } else {
             prop_assert!([400, 414].contains(&replies[0].status), "{}", replies[0].status);

@@ -193,9 +193,13 @@ proptest! {
     /// says that they are not.
     #[test]
     fn no_damage_makes_a_certificate_disappear(
-        count in 1usize..4, at in any::<prop::sample::Index>(), byte in prop::option::of(any::<u8>()), end in "\n|\r\n|",
+        count in 1usize..4,
+        at in any::<prop::sample::Index>(),
+        byte in prop::option::of(any::<u8>()),
+        end in "\n|\r\n|",
     ) {
-        let parts = (0..count).map(|at| section("CERTIFICATE", &[at as u8; 60], 64).trim_end().to_owned() + &end);
+        let parts = (0..count)
+            .map(|at| section("CERTIFICATE", &[at as u8; 60], 64).trim_end().to_owned() + &end);
         let mut text = parts.collect::<String>().into_bytes();
         let at = at.index(text.len());
         match byte {

@@ -252,11 +252,21 @@ mod tests {
                     arrived.iter().filter(|(at, _)| *at > since).map(|(_, value)| *value).collect();
                 exact.sort_unstable();
                 let found = &lately.latency;
-                prop_assert_eq!((found.count(), found.sum_us()), (exact.len() as u64, exact.iter().sum::<u64>()));
-                prop_assert!(is_near(found.min_us(), exact.first()) && is_near(found.max_us(), exact.last()));
+                prop_assert_eq!(
+                    (found.count(), found.sum_us()),
+                    (exact.len() as u64, exact.iter().sum::<u64>())
+                );
+                prop_assert!(
+                    is_near(found.min_us(), exact.first()) && is_near(found.max_us(), exact.last())
+                );
                 for of_10_000 in [5_000, 7_500, 9_000, 9_500, 9_900, 9_990] {
                     let rank = (exact.len() * of_10_000).div_ceil(10_000).saturating_sub(1);
-                    prop_assert!(is_near(found.percentile(of_10_000 as u32), exact.get(rank)), "{} {:?}", of_10_000, exact);
+                    prop_assert!(
+                        is_near(found.percentile(of_10_000 as u32), exact.get(rank)),
+                        "{} {:?}",
+                        of_10_000,
+                        exact
+                    );
                 }
                 past.note(now, Counts::default(), &all);
             }

@@ -373,13 +373,17 @@ mod tests {
             forgets in any::<bool>(),
             steps in prop::collection::vec((prop::collection::vec((0u8..12, 0u8..6, 0u64..9), 0..6), 0u64..4, any::<bool>()), 1..40),
         ) {
-            let (mut standing, mut table) = (Standing { forgets, ..Standing::default() }, BTreeMap::new());
+            let (mut standing, mut table) =
+                (Standing { forgets, ..Standing::default() }, BTreeMap::new());
             let (mut bans, mut now_s) = (BTreeMap::<Block, u64>::new(), 1000);
             for (told, wait_s, refuses) in steps {
                 let before_s = now_s;
                 now_s += wait_s;
                 // It removes expired entries.
-                let swept: Vec<Block> = table.extract_if(.., |_, until_s| forgets && *until_s <= now_s).map(|(block, _)| block).collect();
+                let swept: Vec<Block> = table
+                    .extract_if(.., |_, until_s| forgets && *until_s <= now_s)
+                    .map(|(block, _)| block)
+                    .collect();
                 let mut changed = BTreeSet::new();
                 for (who, kind, for_s) in told {
                     let written = match kind {
@@ -391,16 +395,36 @@ mod tests {
                     };
                     let block = block(&written);
                     changed.insert(block);
-                    if for_s == 0 { bans.remove(&block); } else { bans.insert(block, now_s + for_s); }
+                    if for_s == 0 {
+                        bans.remove(&block);
+                    } else {
+                        bans.insert(block, now_s + for_s);
+                    }
                 }
-                changed.extend(bans.iter().filter(|(_, until_s)| (before_s + 1..=now_s).contains(*until_s)).map(|(block, _)| *block));
-                let told = changed.into_iter().map(|block| (block, bans.get(&block).copied())).collect();
+                changed.extend(
+                    bans.iter()
+                        .filter(|(_, until_s)| (before_s + 1..=now_s).contains(*until_s))
+                        .map(|(block, _)| *block),
+                );
+                let told =
+                    changed.into_iter().map(|block| (block, bans.get(&block).copied())).collect();
                 let changes = standing.changes(told, now_s);
-                carry_out(&mut standing, (&mut table, &swept), &changes, |block| refuses && block.address().is_ipv4());
+                carry_out(&mut standing, (&mut table, &swept), &changes, |block| {
+                    refuses && block.address().is_ipv4()
+                });
                 if !refuses {
-                    let in_force: BTreeMap<Block, u64> = bans.iter().filter(|(_, until_s)| **until_s > now_s).map(|(block, until_s)| (*block, *until_s)).collect();
-                    let (alone, networks): (Vec<Block>, Vec<Block>) = in_force.keys().partition(|block| stands_alone(network(**block)));
-                    let wanted: BTreeMap<Block, u64> = alone.into_iter().chain(outermost(networks.into_iter())).map(|block| (block, in_force[&block])).collect();
+                    let in_force: BTreeMap<Block, u64> = bans
+                        .iter()
+                        .filter(|(_, until_s)| **until_s > now_s)
+                        .map(|(block, until_s)| (*block, *until_s))
+                        .collect();
+                    let (alone, networks): (Vec<Block>, Vec<Block>) =
+                        in_force.keys().partition(|block| stands_alone(network(**block)));
+                    let wanted: BTreeMap<Block, u64> = alone
+                        .into_iter()
+                        .chain(outermost(networks.into_iter()))
+                        .map(|block| (block, in_force[&block]))
+                        .collect();
                     prop_assert_eq!(&table, &wanted);
                     prop_assert_eq!(standing.hosts.len() + standing.networks.len(), table.len());
                 }

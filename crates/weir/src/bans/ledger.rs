@@ -515,13 +515,26 @@ mod tests {
                     0 => drop(ledger.forgive(Some(one), now_s)),
                     1 => drop(ledger.insist(one, wait_s, "", &TERMS, now_s)),
                     2 => drop(ledger.allow(vec![one], now_s)),
-                    3 => ledger.restore(vec![(one, Ban { count: 3, ..Ban::new(now_s, now_s + 1, "") }); 2], &TERMS, now_s),
+                    3 => ledger.restore(
+                        vec![(one, Ban { count: 3, ..Ban::new(now_s, now_s + 1, "") }); 2],
+                        &TERMS,
+                        now_s,
+                    ),
                     _ => drop(ledger.offended(one, ("", false), &TERMS, now_s)),
                 }
                 prop_assert!(ledger.len() <= TERMS.bans_max && ledger.len() == ledger.by_end.len());
-                prop_assert!(ledger.all().zip(ledger.all().skip(1)).all(|(one, next)| one.1.until <= next.1.until));
-                prop_assert!(ledger.all().all(|(block, ban)| ledger.by_end.contains(&(ban.until, block))));
-                prop_assert!(ledger.in_force(now_s).all(|(_, ban)| ban.since_s() <= now_s && ban.count > 0));
+                prop_assert!(
+                    ledger
+                        .all()
+                        .zip(ledger.all().skip(1))
+                        .all(|(one, next)| one.1.until <= next.1.until)
+                );
+                prop_assert!(
+                    ledger.all().all(|(block, ban)| ledger.by_end.contains(&(ban.until, block)))
+                );
+                prop_assert!(
+                    ledger.in_force(now_s).all(|(_, ban)| ban.since_s() <= now_s && ban.count > 0)
+                );
             }
         }
     }

@@ -349,14 +349,24 @@ proptest! {
         }
         let restored = fresh();
         let (outcome, flaw) = restore_all(&restored, &snapshot_of(&full, WRITTEN, &[]), later(5));
-        prop_assert!(flaw.is_none() && outcome.iter().all(|one| *one == Restored::Kept), "{:?} {:?}", outcome, flaw);
+        prop_assert!(
+            flaw.is_none() && outcome.iter().all(|one| *one == Restored::Kept),
+            "{:?} {:?}",
+            outcome,
+            flaw
+        );
         prop_assert_eq!(all(&restored), all(&full));
     }
 
     /// Any bytes behind a preface that fits them.
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let preface = Preface { rules: 1, written_us: 0, end: (PREFACE_BYTES + bytes.len()) as u64, answers: 0 };
+        let preface = Preface {
+            rules: 1,
+            written_us: 0,
+            end: (PREFACE_BYTES + bytes.len()) as u64,
+            answers: 0,
+        };
         snapshot(&[&preface.encode()[..], &bytes].concat());
     }
 }

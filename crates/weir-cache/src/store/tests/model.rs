@@ -155,7 +155,9 @@ proptest! {
             prop_assert!(report.live_bytes <= report.limit_bytes, "{report:?}");
             let known = report.stored_bytes + report.fill_bytes;
             prop_assert!(known <= report.live_bytes, "{report:?}");
-            let walk = |shard| store.read(shard).iter().map(|(_, bucket)| bucket.len() as u64).sum::<u64>();
+            let walk = |shard| {
+                store.read(shard).iter().map(|(_, bucket)| bucket.len() as u64).sum::<u64>()
+            };
             prop_assert_eq!(report.objects, store.shards.iter().map(walk).sum::<u64>());
         }
         // Bans end when everything older is dropped or checked; and no byte is left when all is

@@ -177,33 +177,48 @@ pub(super) fn progress(record: &Record) -> String {
 /// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     format!(
-        "Contenders take turns within each round (A B C A B C ...), each freshly started. The load generator is in a separate network namespace, proxy and
-origin (weir's) are in another one; a pair of virtual interfaces joins them. The generator has one core and the proxy another one (one worker, one
-thread); the origin has a third if there is one, else the generator's. Packets are received on the core of the side that they go to (receive packet
-steering): on loopback the attacker would pay for what a proxy drops.
+        "Contenders take turns within each round (A B C A B C ...), each freshly started. The
+load generator is in a separate network namespace, proxy and origin (weir's) are in another one;
+a pair of virtual interfaces joins them. The generator has one core and the proxy another one
+(one worker, one thread); the origin has a third if there is one, else the generator's. Packets
+are received on the core of the side that they go to (receive packet steering): on loopback the
+attacker would pay for what a proxy drops.
 
-{USERS} users, each with an address and a connection, ask by the clock (Poisson) all the time. In the second half of a run {ATTACKERS} attackers, each with an
-address, make ten times as many attempts, evenly spaced by the clock: open loop, so a rejected attacker returns when its next attempt is due. Every
-contender with a limit has the same: {BURST} attempts of a client at once and {RATE} a second, which users use to less than half. weir: `count=\"requests\"`, with `reset`
-also `count=\"connections\"`. nginx: `limit_req` with `burst={}`, which does not count the first, and `nodelay`. HAProxy: a stick table with the rate of requests, for `reject` also of
-connections, in {} s. `haproxy-nft` has no limit: a table of nft(8) drops all packets of the attackers from the beginning. Everything else is set as in the other experiments.
+{USERS} users, each with an address and a connection, ask by the clock (Poisson) all the time. In
+the second half of a run {ATTACKERS} attackers, each with an address, make ten times as many
+attempts, evenly spaced by the clock: open loop, so a rejected attacker returns when its next
+attempt is due. Every contender with a limit has the same: {BURST} attempts of a client at once
+and {RATE} a second, which users use to less than half. weir: `count=\"requests\"`, with `reset`
+also `count=\"connections\"`. nginx: `limit_req` with `burst={}`, which does not count the first,
+and `nodelay`. HAProxy: a stick table with the rate of requests, for `reject` also of
+connections, in {} s. `haproxy-nft` has no limit: a table of nft(8) drops all packets of the
+attackers from the beginning. Everything else is set as in the other experiments.
 
-Blocked counts rejected attempts, by kind, of all attempts; `neither` counts attempts that were neither served nor rejected, in all rounds. False blocks are users'
-requests that were rejected. Over-service is what each single attacker was served beyond burst + rate x time, as a share of what that allows.
-CPU of an attempt is how much busier the proxy's core was than before the attack, for each attempt, whatever it was busy with: the proxy, the kernel, and any other program on
-the machine, so it has to be quiet; `the proxy's own` is the part of its processes. The few attempts that are served are in it. `against one served` is its ratio to the same program without a limit, in the
-same round: in `requests` a refusal on a kept connection against an answer, in `connections` a connection that is refused against one with an answer. Latency counts
-from when a request was due. Time to block is that from an attacker's first attempt beyond burst and rate to the first that was rejected;
-with these few attackers the 99th percentile is the slowest.
+Blocked counts rejected attempts, by kind, of all attempts; `neither` counts attempts that were
+neither served nor rejected, in all rounds. False blocks are users' requests that were rejected.
+Over-service is what each single attacker was served beyond burst + rate x time, as a share of
+what that allows. CPU of an attempt is how much busier the proxy's core was than before the
+attack, for each attempt, whatever it was busy with: the proxy, the kernel, and any other program
+on the machine, so it has to be quiet; `the proxy's own` is the part of its processes. The few
+attempts that are served are in it. `against one served` is its ratio to the same program without
+a limit, in the same round: in `requests` a refusal on a kept connection against an answer, in
+`connections` a connection that is refused against one with an answer. Latency counts from when a
+request was due. Time to block is that from an attacker's first attempt beyond burst and rate to
+the first that was rejected; with these few attackers the 99th percentile is the slowest.
 
-Cells but `requests` and `connections` have other attackers, once: a contender there has all limits for a client that it can have, of connections and requests the same
-as above, and {OPEN} connections open at a time. Attackers begin by the clock; what is neither answered nor ended when the run is over is `unfinished`. What attackers may get, and the
-time to a block, are not judged there, and users ask 200 times a second.
+Cells but `requests` and `connections` have other attackers, once: a contender there has all
+limits for a client that it can have, of connections and requests the same as above, and {OPEN}
+connections open at a time. Attackers begin by the clock; what is neither answered nor ended when
+the run is over is `unfinished`. What attackers may get, and the time to a block, are not judged
+there, and users ask 200 times a second.
 
-In `memory` weir is started with a file of that many bans, of unused addresses, and its resident memory is read when all are in force. Memory of the
-kernel is what its part that can't be given up (SUnreclaim in /proc/meminfo) grew by since before weir was started: that of the whole machine, so others change it,
-and the row of a weir that has the kernel drop nothing shows by how much. In `recovery` {ATTACKERS} clients are banned by command for {BAN_SECONDS} s and connect again {RETRY_MS} ms
-after each rejection; time counts from the second at which the ban ends according to weir.
+In `memory` weir is started with a file of that many bans, of unused addresses, and its resident
+memory is read when all are in force. Memory of the kernel is what its part that can't be given
+up (SUnreclaim in /proc/meminfo) grew by since before weir was started: that of the whole
+machine, so others change it, and the row of a weir that has the kernel drop nothing shows by how
+much. In `recovery` {ATTACKERS} clients are banned by command for {BAN_SECONDS} s and connect
+again {RETRY_MS} ms after each rejection; time counts from the second at which the ban ends
+according to weir.
 ",
         BURST - 1,
         BURST / RATE,

@@ -13,16 +13,36 @@ use crate::bench::record::statistics::middle;
 
 /// The text after the usual method.
 pub(super) const METHOD: &str = "
-Caches. All get responses without a lifetime, and are configured to store them for an hour. nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`, sendfile, and a manager that deletes 10,000 files at a time, each 50 ms. Varnish: `-s malloc`, no
-grace, a pool of threads a core, cookies of requests dropped as the built-in VCL would pass them by; its child process counts as well. weir: `cache` with `ttl`, and `object-limit \"1MiB\"`. `weir` is weir without a cache: what a hit saves. The one answer is
-stored before anything counts. In all other cells the programs start afresh, with weir's test origin behind them. In `herd` 1,000 clients send the same request at once, and the origin logs what it gets; in `herd-private` it says `private`, and each worker of weir may have as many
-connections to it as there are clients, for the others have no limit. In `zipf` there is room for a quarter of the bodies, as much is asked before the counted time as in it, and hits are those of the clients' requests that the origin did not get. `best` is the share of a cache
-that always has the most wanted ones, `LRU` that of one that forgets what was asked for longest ago, computed for as many requests drawn by the same law; neither needs a byte besides bodies. `hits / LRU of as many` compares with one that has as many answers as weir says that it has, so with what it does with its room, not with what it needs for each. `taken / room` is memory above that at the start, and files in memory, by what the
-cache was told that it has: nginx's manager looks after its room every 10 s only as long as there was enough at its last look, so that in a run of seconds it keeps nearly all, and its hits mean nothing.
-In `purge` the answers are stored, the first half of the time is undisturbed, and then all with a tag are purged: weir by its admin socket, Varnish by a ban (`obj.http.Surrogate-Key ==`) that a method of its file orders. Two connections look at one of them after the other; an old one is
-known by its Age. `gone` is from the order to the last old one. `meanwhile` are the two seconds from the order on. nginx can't purge by tags. In `stale` answers are fresh for a second, and stale ones may be served while they are fetched, or the origin fails
-(`proxy_cache_use_stale`, grace, `stale-if-error`); it is killed in the middle. In `slow` other clients' requests, whose responses may not be stored, go to the origin all the while; `whole` is how long a client that reads at once waits for what the slow ones read, of which the origin takes 300 ms. In `restart` each answer is asked for once, the program is ended (SIGTERM) and started again, and each is
-asked for once more; `down` is the time from the order to end until it listens again. nginx still has its files.
+Caches. All get responses without a lifetime, and are configured to store them for an hour.
+nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`,
+sendfile, and a manager that deletes 10,000 files at a time, each 50 ms. Varnish: `-s malloc`, no
+grace, a pool of threads a core, cookies of requests dropped as the built-in VCL would pass them
+by; its child process counts as well. weir: `cache` with `ttl`, and `object-limit \"1MiB\"`.
+`weir` is weir without a cache: what a hit saves. The one answer is stored before anything
+counts. In all other cells the programs start afresh, with weir's test origin behind them. In
+`herd` 1,000 clients send the same request at once, and the origin logs what it gets; in
+`herd-private` it says `private`, and each worker of weir may have as many connections to it as
+there are clients, for the others have no limit. In `zipf` there is room for a quarter of the
+bodies, as much is asked before the counted time as in it, and hits are those of the clients'
+requests that the origin did not get. `best` is the share of a cache that always has the most
+wanted ones, `LRU` that of one that forgets what was asked for longest ago, computed for as many
+requests drawn by the same law; neither needs a byte besides bodies. `hits / LRU of as many`
+compares with one that has as many answers as weir says that it has, so with what it does with
+its room, not with what it needs for each. `taken / room` is memory above that at the start, and
+files in memory, by what the cache was told that it has: nginx's manager looks after its room
+every 10 s only as long as there was enough at its last look, so that in a run of seconds it
+keeps nearly all, and its hits mean nothing. In `purge` the answers are stored, the first half of
+the time is undisturbed, and then all with a tag are purged: weir by its admin socket, Varnish by
+a ban (`obj.http.Surrogate-Key ==`) that a method of its file orders. Two connections look at one
+of them after the other; an old one is known by its Age. `gone` is from the order to the last old
+one. `meanwhile` are the two seconds from the order on. nginx can't purge by tags. In `stale`
+answers are fresh for a second, and stale ones may be served while they are fetched, or the
+origin fails (`proxy_cache_use_stale`, grace, `stale-if-error`); it is killed in the middle. In
+`slow` other clients' requests, whose responses may not be stored, go to the origin all the
+while; `whole` is how long a client that reads at once waits for what the slow ones read, of
+which the origin takes 300 ms. In `restart` each answer is asked for once, the program is ended
+(SIGTERM) and started again, and each is asked for once more; `down` is the time from the order
+to end until it listens again. nginx still has its files.
 ";
 
 /// Returns the columns after the usual ones of a load.

@@ -11,15 +11,20 @@ use crate::bench::record::statistics::middle;
 
 /// The text after the usual method.
 pub(super) const METHOD: &str = "
-TLS. All contenders have the same self-signed certificate, made for the run. The generator offers TLS 1.3, TLS_AES_128_GCM_SHA256 and
-X25519, and nothing else; it takes every certificate, but checks the signature of each handshake. Connections to the origin are plain.
-A connection of `full-*` and `resumed` makes a handshake and one request and is closed by the proxy as the request asks, so CPU a request
-is CPU a connection. `resumed` says which share of the handshakes went on with an earlier session; the first of each thread can't. Memory
-of idle connections: the harness makes the handshake and one request on each. In `flood` a second generator makes full handshakes in
-64 places, as fast as it gets them with the cores that nobody else wants (nice 19), while clients with connections of their own ask by
-the clock; p99 counts from when a request was due, and the cores are full. nginx: tickets, no session cache, `reuseport`, 16 KiB records; HAProxy: tickets, `curves`,
-`ciphersuites`; both with what the distribution has as OpenSSL. weir: default settings but `min-version \"1.3\"`; `weir-plain` is weir without
-TLS on the same load. In `handshakes` the proxy has a second listener without TLS, which is what the 64 connections ask; 1,000 clients do nothing but full handshakes.
+TLS. All contenders have the same self-signed certificate, made for the run. The generator offers
+TLS 1.3, TLS_AES_128_GCM_SHA256 and X25519, and nothing else; it takes every certificate, but
+checks the signature of each handshake. Connections to the origin are plain. A connection of
+`full-*` and `resumed` makes a handshake and one request and is closed by the proxy as the
+request asks, so CPU a request is CPU a connection. `resumed` says which share of the handshakes
+went on with an earlier session; the first of each thread can't. Memory of idle connections: the
+harness makes the handshake and one request on each. In `flood` a second generator makes full
+handshakes in 64 places, as fast as it gets them with the cores that nobody else wants (nice 19),
+while clients with connections of their own ask by the clock; p99 counts from when a request was
+due, and the cores are full. nginx: tickets, no session cache, `reuseport`, 16 KiB records;
+HAProxy: tickets, `curves`, `ciphersuites`; both with what the distribution has as OpenSSL. weir:
+default settings but `min-version \"1.3\"`; `weir-plain` is weir without TLS on the same load. In
+`handshakes` the proxy has a second listener without TLS, which is what the 64 connections ask;
+1,000 clients do nothing but full handshakes.
 ";
 
 /// Returns the columns after the usual ones of a load.

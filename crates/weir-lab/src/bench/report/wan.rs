@@ -156,19 +156,30 @@ pub(super) fn progress(wan: Wan, record: &Record) -> String {
 /// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     format!(
-        "Contenders take turns within each round (A B C A B C ...), each freshly started. Clients are in a network namespace, proxy and origin (weir's) in another one. What
-joins them is what `weir lab link` makes: {} Mbit/s each way, half of the time there and back each way, a queue of {QUEUE_MS} ms, and the loss in the title, independent for each packet and direction; in a round
-packets with the same numbers are lost for all. Proxy and origin have no delay between them: what a proxy gains here it gains by the congestion control on the side of the
-clients, and by sending again from its place.
+        "Contenders take turns within each round (A B C A B C ...), each freshly started. Clients
+are in a network namespace, proxy and origin (weir's) in another one. What joins them is what
+`weir lab link` makes: {} Mbit/s each way, half of the time there and back each way, a queue of
+{QUEUE_MS} ms, and the loss in the title, independent for each packet and direction; in a round
+packets with the same numbers are lost for all. Proxy and origin have no delay between them: what
+a proxy gains here it gains by the congestion control on the side of the clients, and by sending
+again from its place.
 
-Large objects are fetched by one client one after the other for the seconds of a run, a connection each; the rate is that of all bytes that came, the slow start of each connection included. Small
-ones are fetched by {SMALL_CLIENTS} clients, also one after the other, and their time counts from connect(2) to the last byte. `lost` and `no place` are shares of the packets towards clients that the link lost, and that found no
-place in its queue. `link late` is by how much packets left the link later than they were to, on average: where the machine has no time the link is another one, and `limit` says in how many rounds it was later than 1 ms.
+Large objects are fetched by one client one after the other for the seconds of a run, a
+connection each; the rate is that of all bytes that came, the slow start of each connection
+included. Small ones are fetched by {SMALL_CLIENTS} clients, also one after the other, and their
+time counts from connect(2) to the last byte. `lost` and `no place` are shares of the packets
+towards clients that the link lost, and that found no place in its queue. `link late` is by how
+much packets left the link later than they were to, on average: where the machine has no time the
+link is another one, and `limit` says in how many rounds it was later than 1 ms.
 
-`direct` has no proxy: the congestion control is that of the origin's sockets. `weir-bbr` has bbr towards clients (`congestion` of `listen`) and cubic towards the server (`congestion` of the upstream), `weir-cubic` has
-cubic on both sides. HAProxy is in mode tcp with splicing, as in `forward`. 2.6 has no option for a congestion control (`cc`); it has it as the origin has it in `direct`, by the route to the clients (`ip route add
-CLIENT dev LINK congctl bbr`), which is also how HAProxy can have one for each side. Without the queueing discipline fq bbr paces by the kernel's timers. The kernel remembers between connections what it learnt of a
-way (tcp_no_metrics_save=0, its default).
+`direct` has no proxy: the congestion control is that of the origin's sockets. `weir-bbr` has bbr
+towards clients (`congestion` of `listen`) and cubic towards the server (`congestion` of the
+upstream), `weir-cubic` has cubic on both sides. HAProxy is in mode tcp with splicing, as in
+`forward`. 2.6 has no option for a congestion control (`cc`); it has it as the origin has it in
+`direct`, by the route to the clients (`ip route add CLIENT dev LINK congctl bbr`), which is also
+how HAProxy can have one for each side. Without the queueing discipline fq bbr paces by the
+kernel's timers. The kernel remembers between connections what it learnt of a way
+(tcp_no_metrics_save=0, its default).
 ",
         RATE / 1_000_000
     )

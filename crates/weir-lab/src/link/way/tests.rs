@@ -112,7 +112,8 @@ proptest! {
         let mut numbers: Vec<usize> = left.iter().map(|left| left.number).collect();
         for left in &left {
             prop_assert_eq!(left.bytes, packets[left.number].1);
-            let sending_ns = terms.rate.map_or(0, |rate| (left.bytes as u64 * 8_000_000_000).div_ceil(rate));
+            let sending_ns =
+                terms.rate.map_or(0, |rate| (left.bytes as u64 * 8_000_000_000).div_ceil(rate));
             prop_assert!(left.at_ns >= came[left.number] + sending_ns + terms.delay_ns);
         }
         if terms.reorder == 0.0 {
@@ -127,7 +128,8 @@ proptest! {
     #[test]
     fn the_rate_is_never_exceeded(terms in terms(), packets in packets(), seed: u64) {
         let rate = terms.rate.unwrap_or(20_000_000);
-        let (left, _) = play(Terms { rate: Some(rate), jitter_ns: 0, reorder: 0.0, ..terms }, seed, &packets);
+        let (left, _) =
+            play(Terms { rate: Some(rate), jitter_ns: 0, reorder: 0.0, ..terms }, seed, &packets);
         // Over every window that begins where a packet has left.
         for (first, from) in left.iter().enumerate() {
             let mut bits = 0;
@@ -159,7 +161,10 @@ proptest! {
             }
         }
         if terms.loss == 0.0 {
-            prop_assert!(left.first().is_some_and(|left| left.number == 0), "an idle line takes any packet");
+            prop_assert!(
+                left.first().is_some_and(|left| left.number == 0),
+                "an idle line takes any packet"
+            );
             prop_assert_eq!(figures.dropped + left.len() as u64, packets.len() as u64);
         }
     }
@@ -169,16 +174,22 @@ proptest! {
         // Without a limit none is dropped, so that those which do not leave are lost.
         let terms = Terms { rate: None, ..terms };
         let numbers = |terms, packets: &[(u64, usize)]| {
-            let mut left: Vec<usize> = play(terms, seed, packets).0.iter().map(|left| left.number).collect();
+            let mut left: Vec<usize> =
+                play(terms, seed, packets).0.iter().map(|left| left.number).collect();
             left.sort_unstable();
             left
         };
         let once = numbers(terms, &packets);
         prop_assert_eq!(&once, &numbers(terms, &packets));
-        let other: Vec<(u64, usize)> = packets.iter().map(|(after_ns, bytes)| (after_ns / 2 + 1, bytes / 2 + 20)).collect();
+        let other: Vec<(u64, usize)> =
+            packets.iter().map(|(after_ns, bytes)| (after_ns / 2 + 1, bytes / 2 + 20)).collect();
         let calm = Terms { jitter_ns: 0, reorder: 0.0, delay_ns: 0, ..terms };
-        prop_assert_eq!(&once, &numbers(calm, &other), "times, sizes and other options change \
-            nothing");
+        prop_assert_eq!(
+            &once,
+            &numbers(calm, &other),
+            "times, sizes and other options change \
+            nothing"
+        );
     }
 }
 

@@ -131,18 +131,36 @@ mod tests {
             one in any::<u128>(),
             flip in any::<u8>(),
         ) {
-            let v4 = v4.into_iter().map(|(bits, prefix_bits)| Network { address: Ipv4Addr::from_bits(bits).into(), prefix_bits });
-            let v6 = v6.into_iter().map(|(bits, prefix_bits)| Network { address: Ipv6Addr::from_bits(bits).into(), prefix_bits });
+            let v4 = v4.into_iter().map(|(bits, prefix_bits)| Network {
+                address: Ipv4Addr::from_bits(bits).into(),
+                prefix_bits,
+            });
+            let v6 = v6.into_iter().map(|(bits, prefix_bits)| Network {
+                address: Ipv6Addr::from_bits(bits).into(),
+                prefix_bits,
+            });
             let networks: Vec<Network> = v4.chain(v6).collect();
             let set = AddressSet::new(&networks);
-            let mut wanted = vec![IpAddr::V6(Ipv6Addr::from_bits(one)), IpAddr::V4(Ipv4Addr::from_bits(one as u32))];
+            let mut wanted = vec![
+                IpAddr::V6(Ipv6Addr::from_bits(one)),
+                IpAddr::V4(Ipv4Addr::from_bits(one as u32)),
+            ];
             // Addresses that differ from a range in one bit are near its edge.
             wanted.extend(networks.iter().map(|network| match network.address {
-                IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() ^ 1 << (flip % 32))),
-                IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() ^ 1 << (flip % 128))),
+                IpAddr::V4(address) => {
+                    IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() ^ 1 << (flip % 32)))
+                }
+                IpAddr::V6(address) => {
+                    IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() ^ 1 << (flip % 128)))
+                }
             }));
             for address in wanted {
-                prop_assert_eq!(set.contains(address), networks.iter().any(|network| network.contains(address)), "{}", address);
+                prop_assert_eq!(
+                    set.contains(address),
+                    networks.iter().any(|network| network.contains(address)),
+                    "{}",
+                    address
+                );
             }
         }
     }

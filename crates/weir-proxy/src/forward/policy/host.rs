@@ -281,6 +281,7 @@ mod tests {
 
         #[test]
         fn no_name_is_an_address_to_a_resolver(text in "[0-9a-fxX.]{1,14}|[0-9a-z.]{1,8}") {
+
             if let Ok(Host::Name(name)) = parse(text.as_bytes()) {
                 prop_assert!(!is_for_inet_aton(&name), "{}", name);
                 prop_assert!(name.parse::<IpAddr>().is_err());
@@ -291,7 +292,9 @@ mod tests {
         fn what_is_accepted_is_canonical(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
             if let Ok(Host::Name(name)) = parse(&bytes) {
                 prop_assert_eq!(parse(name.as_bytes()), Ok(Host::Name(name.clone())));
-                prop_assert!(!name.ends_with('.') && !name.bytes().any(|byte| byte.is_ascii_uppercase()));
+                prop_assert!(
+                    !name.ends_with('.') && !name.bytes().any(|byte| byte.is_ascii_uppercase())
+                );
             }
         }
     }

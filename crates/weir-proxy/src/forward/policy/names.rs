@@ -287,7 +287,8 @@ mod tests {
             patterns in prop::collection::vec((prop::sample::select(vec!["", "=", "*.", "."]), name()), 0..8),
             host in name(),
         ) {
-            let texts: Vec<String> = patterns.iter().map(|(kind, name)| format!("{kind}{name}")).collect();
+            let texts: Vec<String> =
+                patterns.iter().map(|(kind, name)| format!("{kind}{name}")).collect();
             let naive = patterns.iter().any(|(kind, name)| {
                 let below = host.ends_with(&format!(".{name}"));
                 (host == *name && *kind != "*.") || (below && *kind != "=")
@@ -297,7 +298,10 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_reads_back(kind in prop::sample::select(vec!["", "=", "*.", "."]), name in name()) {
+        fn what_is_written_reads_back(
+            kind in prop::sample::select(vec!["", "=", "*.", "."]),
+            name in name(),
+        ) {
             let pattern = Pattern::parse(&format!("{kind}{name}")).unwrap();
             prop_assert_eq!(Pattern::parse(&pattern.text()), Ok(pattern));
         }

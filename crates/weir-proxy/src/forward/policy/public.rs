@@ -245,14 +245,22 @@ mod tests {
         #[test]
         fn nothing_that_std_calls_special_is_public(bits: u32) {
             let address = Ipv4Addr::from_bits(bits);
-            let special = address.is_private() || address.is_loopback() || address.is_link_local() || address.is_multicast()
-                || address.is_broadcast() || address.is_documentation() || address.is_unspecified();
+            let special = address.is_private()
+                || address.is_loopback()
+                || address.is_link_local()
+                || address.is_multicast()
+                || address.is_broadcast()
+                || address.is_documentation()
+                || address.is_unspecified();
             prop_assert!(!(special && is_public(address.into())), "{}", address);
             prop_assert_eq!(is_public(address.to_ipv6_mapped().into()), is_public(address.into()));
         }
 
         #[test]
-        fn nothing_local_of_ipv6_is_public(bits: u128, prefix in prop::sample::select(vec![0xfc00u128, 0xfe80, 0xfec0, 0xff00])) {
+        fn nothing_local_of_ipv6_is_public(
+            bits: u128,
+            prefix in prop::sample::select(vec![0xfc00u128, 0xfe80, 0xfec0, 0xff00]),
+        ) {
             let address = Ipv6Addr::from_bits(bits >> 16 | prefix << 112);
             prop_assert!(!is_public(address.into()), "{}", address);
         }

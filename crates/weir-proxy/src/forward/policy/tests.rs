@@ -585,14 +585,24 @@ proptest! {
     ) {
         let policy = Policy::new(rules.clone(), Vec::new());
         let client = address(client);
-        let wanted = Wanted { host: host.as_bytes(), literal: None, port, method, client, user, wall_s };
+        let wanted =
+            Wanted { host: host.as_bytes(), literal: None, port, method, client, user, wall_s };
         let early = policy.check(&wanted);
         for resolved in ADDRESSES.map(address) {
             let expected = naive(&rules, &wanted, resolved);
             prop_assert_eq!(policy.check_address(&wanted, resolved), expected, "{}", resolved);
-            prop_assert!(early.is_ok() || expected.is_err(), "refused before its look-up: {}", resolved);
+            prop_assert!(
+                early.is_ok() || expected.is_err(),
+                "refused before its look-up: {}",
+                resolved
+            );
             let literal = Wanted { literal: Some(resolved), host: b"", ..wanted };
-            prop_assert_eq!(policy.check(&literal), naive(&rules, &literal, resolved), "{}", resolved);
+            prop_assert_eq!(
+                policy.check(&literal),
+                naive(&rules, &literal, resolved),
+                "{}",
+                resolved
+            );
         }
         // Without addresses in rules nothing is left open.
         if rules.iter().all(|rule| rule.addresses.is_empty()) {

@@ -291,9 +291,14 @@ proptest! {
                 prop_assert!(text.is_ascii() && !text.contains('"'));
                 prop_assert_eq!(unescape(&text), bytes.clone());
             } else {
-                let inside = if escape == Escape::JsonValue { &text[1..text.len() - 1] } else { &text[..] };
+                let inside =
+                    if escape == Escape::JsonValue { &text[1..text.len() - 1] } else { &text[..] };
                 prop_assert_eq!(unescape_json(inside), bytes.clone());
-                prop_assert!(inside.match_indices('"').all(|(at, _)| at > 0 && inside.as_bytes()[at - 1] == b'\\'));
+                prop_assert!(
+                    inside
+                        .match_indices('"')
+                        .all(|(at, _)| at > 0 && inside.as_bytes()[at - 1] == b'\\')
+                );
             }
         }
     }

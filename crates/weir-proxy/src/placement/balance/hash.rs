@@ -169,7 +169,11 @@ mod tests {
     proptest! {
         /// All requests for one key: no server ever has more than its bound.
         #[test]
-        fn load_is_bounded(weights in prop::collection::vec(1..100i64, 2..8), count in 1..400u64, key: u64) {
+        fn load_is_bounded(
+            weights in prop::collection::vec(1..100i64, 2..8),
+            count in 1..400u64,
+            key: u64,
+        ) {
             let hash = servers(weights.len());
             let mut loads = vec![0u32; weights.len()];
             for _ in 0..count {
@@ -178,7 +182,9 @@ mod tests {
             }
             let sum: i64 = weights.iter().sum();
             for (load, weight) in loads.iter().zip(&weights) {
-                let most = (count * LOAD_PERCENT * *weight as u64).div_ceil(100 * sum as u64).max(LOAD_MIN);
+                let most = (count * LOAD_PERCENT * *weight as u64)
+                    .div_ceil(100 * sum as u64)
+                    .max(LOAD_MIN);
                 prop_assert!(u64::from(*load) <= most, "{:?}, weights {:?}", loads, weights);
             }
         }
@@ -186,7 +192,11 @@ mod tests {
         /// The order begins with the choice; from each failed server to the next it leads through
         /// all servers; those with more than their share come last.
         #[test]
-        fn the_order_leads_through_all(weights in prop::collection::vec(1..100i64, 2..8), key: u64, busy: prop::sample::Index) {
+        fn the_order_leads_through_all(
+            weights in prop::collection::vec(1..100i64, 2..8),
+            key: u64,
+            busy: prop::sample::Index,
+        ) {
             let (hash, count) = (servers(weights.len()), weights.len());
             let behind = |failed, weights: &[i64], loads: &[u32]| {
                 let mut order = Vec::new();
@@ -197,7 +207,10 @@ mod tests {
             let order = behind(None, &weights, &loads);
             prop_assert_eq!(Some(order[0]), hash.pick(key, &weights, &loads, 0..weights.len()));
             for at in 0..count {
-                prop_assert_eq!(behind(Some(order[at]), &weights, &loads)[0], order[(at + 1) % count]);
+                prop_assert_eq!(
+                    behind(Some(order[at]), &weights, &loads)[0],
+                    order[(at + 1) % count]
+                );
             }
             let busy = busy.index(count);
             loads[busy] = 1_000_000;
@@ -206,7 +219,10 @@ mod tests {
 
         /// A change of one weight moves keys only to or from that server.
         #[test]
-        fn a_weight_that_changes_moves_few(weight in 1..100i64, keys in prop::collection::vec(any::<u64>(), 100)) {
+        fn a_weight_that_changes_moves_few(
+            weight in 1..100i64,
+            keys in prop::collection::vec(any::<u64>(), 100),
+        ) {
             let hash = servers(6);
             let (before, mut after) = ([50; 6], [50; 6]);
             after[2] = weight;

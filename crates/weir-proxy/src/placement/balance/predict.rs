@@ -127,19 +127,34 @@ mod tests {
     proptest! {
         /// Against the textbook's other form: slope = (n Σxy - Σx Σy) / (n Σx² - (Σx)²).
         #[test]
-        fn equals_the_closed_formula(values in prop::collection::vec((1..1000u64, 1.0..1e6f64), 3..64), ahead in 0.0..1e3f64) {
+        fn equals_the_closed_formula(
+            values in prop::collection::vec((1..1000u64, 1.0..1e6f64), 3..64),
+            ahead in 0.0..1e3f64,
+        ) {
             let mut now_us = 0;
-            let points: VecDeque<(u64, f64)> = values.iter().map(|(step, value)| { now_us += step; (now_us, *value) }).collect();
+            let points: VecDeque<(u64, f64)> = values
+                .iter()
+                .map(|(step, value)| {
+                    now_us += step;
+                    (now_us, *value)
+                })
+                .collect();
             let (mut sum_x, mut sum_y, mut sum_xy, mut sum_xx) = (0.0, 0.0, 0.0, 0.0);
             for (then_us, y) in &points {
                 let x = *then_us as f64 - now_us as f64;
-                (sum_x, sum_y, sum_xy, sum_xx) = (sum_x + x, sum_y + y, sum_xy + x * y, sum_xx + x * x);
+                (sum_x, sum_y, sum_xy, sum_xx) =
+                    (sum_x + x, sum_y + y, sum_xy + x * y, sum_xx + x * x);
             }
             let n = points.len() as f64;
             let slope = (n * sum_xy - sum_x * sum_y) / (n * sum_xx - sum_x * sum_x);
             let wanted = (sum_y - slope * sum_x) / n + slope * ahead;
             let found = line_at(&points, now_us, ahead).unwrap();
-            prop_assert!((found - wanted).abs() <= 1e-6 * (wanted.abs() + 1e6), "{} {}", found, wanted);
+            prop_assert!(
+                (found - wanted).abs() <= 1e-6 * (wanted.abs() + 1e6),
+                "{} {}",
+                found,
+                wanted
+            );
         }
     }
 }

@@ -107,7 +107,10 @@ mod tests {
     proptest! {
         /// Each whole cycle has the exact shares, on each worker.
         #[test]
-        fn shares_are_exact_over_a_cycle(weights in prop::collection::vec(1..100i64, 1..8), worker in 0..9u16) {
+        fn shares_are_exact_over_a_cycle(
+            weights in prop::collection::vec(1..100i64, 1..8),
+            worker in 0..9u16,
+        ) {
             let mut ratio = Ratio::new(&weights, worker);
             let sum: i64 = weights.iter().sum();
             for _ in 0..3 {
@@ -138,7 +141,13 @@ mod tests {
             for (at, weight) in weights.iter().enumerate() {
                 let share = weight * window as i64 / sum;
                 let servers = weights.len() as i64;
-                prop_assert!((picks[at] - share).abs() <= servers, "{:?} of {}, weights {:?}", picks, window, weights);
+                prop_assert!(
+                    (picks[at] - share).abs() <= servers,
+                    "{:?} of {}, weights {:?}",
+                    picks,
+                    window,
+                    weights
+                );
             }
         }
     }

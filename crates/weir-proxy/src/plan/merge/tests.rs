@@ -122,11 +122,19 @@ proptest! {
             for (slot, upstream, server) in &after {
                 let same = after.iter().filter(|(_, u, s)| (u, s) == (upstream, server)).count();
                 prop_assert_eq!(same, 1);
-                let plans = |plan: &Plan| plan.upstreams.iter().find(|one| !one.is_retired() && one.name == *upstream).cloned();
+                let plans = |plan: &Plan| {
+                    plan.upstreams
+                        .iter()
+                        .find(|one| !one.is_retired() && one.name == *upstream)
+                        .cloned()
+                };
                 let (old, new) = (plans(&now), plans(&next).expect("it is there"));
                 let stays = old.is_some_and(|old| {
-                    let of = |plan: &UpstreamPlan| plan.present().find(|one| one.name == *server).cloned();
-                    old.fits(&new) && of(&old).is_some_and(|one| one.is_same(&of(&new).expect("it is there")))
+                    let of = |plan: &UpstreamPlan| {
+                        plan.present().find(|one| one.name == *server).cloned()
+                    };
+                    old.fits(&new)
+                        && of(&old).is_some_and(|one| one.is_same(&of(&new).expect("it is there")))
                 });
                 prop_assert_eq!(stays, before.contains(&(*slot, upstream.clone(), server.clone())));
             }
@@ -141,7 +149,9 @@ proptest! {
         let mut chain = chain.into_iter();
         let mut now = chain.next().expect("a first one");
         for wanted in chain {
-            let gone = |plan: &Plan| (0..plan.servers()).filter(|slot| plan.is_retired(*slot)).collect::<BTreeSet<_>>();
+            let gone = |plan: &Plan| {
+                (0..plan.servers()).filter(|slot| plan.is_retired(*slot)).collect::<BTreeSet<_>>()
+            };
             let next = now.merged(wanted.clone(), usize::MAX, &gone(&now)).expect("room");
             let wide = now.widened(&next);
             prop_assert_eq!(said(&next), said(&wanted));
@@ -150,12 +160,21 @@ proptest! {
                 prop_assert_eq!(wide.is_given_away(slot, &next), false);
                 if now.is_given_away(slot, &next) {
                     prop_assert!(now.is_retired(slot) && wide.is_retired(slot));
-                    prop_assert_eq!(next.server(slot).map(|(upstream, _)| &upstream.name), now.server(slot).map(|(upstream, _)| &upstream.name));
+                    prop_assert_eq!(
+                        next.server(slot).map(|(upstream, _)| &upstream.name),
+                        now.server(slot).map(|(upstream, _)| &upstream.name)
+                    );
                 }
             }
             for (slot, upstream, server) in living(&now) {
-                let after = living(&next).into_iter().find(|(_, u, s)| (u, s) == (&upstream, &server));
-                prop_assert!(after.is_none() || next.server(slot).is_some_and(|(u, s)| (&u.name, &s.name) == (&upstream, &server)));
+                let after =
+                    living(&next).into_iter().find(|(_, u, s)| (u, s) == (&upstream, &server));
+                prop_assert!(
+                    after.is_none()
+                        || next
+                            .server(slot)
+                            .is_some_and(|(u, s)| (&u.name, &s.name) == (&upstream, &server))
+                );
             }
             now = next;
         }

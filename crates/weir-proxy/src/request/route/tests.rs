@@ -377,10 +377,15 @@ proptest! {
     #[test]
     fn escapes_of_unreserved_bytes_change_nothing(path in pieces(), which in any::<u64>()) {
         let plain = path.replace(['%', '?'], "");
-        let escaped: String = plain.char_indices().map(|(at, c)| match c {
-            'a' | 'b' | 'x' | '.' if which >> (at % 64) & 1 == 1 => format!("%{:02X}", c as u32),
-            c => c.to_string(),
-        }).collect();
+        let escaped: String = plain
+            .char_indices()
+            .map(|(at, c)| match c {
+                'a' | 'b' | 'x' | '.' if which >> (at % 64) & 1 == 1 => {
+                    format!("%{:02X}", c as u32)
+                }
+                c => c.to_string(),
+            })
+            .collect();
         prop_assert_eq!(normal(&escaped), normal(&plain));
     }
 
@@ -390,7 +395,11 @@ proptest! {
         paths in prop::collection::vec(prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/ab", "/b/a/b"]), 0..8),
         wanted in pieces(),
     ) {
-        let routes = paths.iter().enumerate().map(|(at, path)| route(HostMatch::Any, path, None, at)).collect();
+        let routes = paths
+            .iter()
+            .enumerate()
+            .map(|(at, path)| route(HostMatch::Any, path, None, at))
+            .collect();
         let table = RouteTable::new(routes);
         let found = look(&table, "h", &wanted, "GET");
         let expected = normal(&wanted).map(|wanted| {

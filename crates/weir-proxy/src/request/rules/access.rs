@@ -95,7 +95,10 @@ mod tests {
             let mut access = Access::default();
             let client = IpAddr::from([10, 0, 0, client]);
             let mut expected = true;
-            let network = |last, prefix_bits| Network { address: IpAddr::from([10, 0, 0, last]), prefix_bits };
+            let network = |last, prefix_bits| Network {
+                address: IpAddr::from([10, 0, 0, last]),
+                prefix_bits,
+            };
             for (allows, last, bits) in &lines {
                 access.push(*allows, Some(network(*last, *bits)));
             }

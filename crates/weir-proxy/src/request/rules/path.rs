@@ -332,7 +332,9 @@ mod tests {
             let rules = rules(if strip { "/api" } else { "" }, &[("^/(..?)(.*)$", to)]);
             if let Ok(Some(out)) = rules.apply(target.as_bytes()) {
                 let path = out.split(|byte| *byte == b'?').next().unwrap();
-                prop_assert!(path.starts_with(b"/") && !path.starts_with(b"//") && !path.contains(&b'\\'));
+                prop_assert!(
+                    path.starts_with(b"/") && !path.starts_with(b"//") && !path.contains(&b'\\')
+                );
                 prop_assert!(out.iter().all(u8::is_ascii_graphic));
                 prop_assert_eq!(canonical(path), Ok(path.to_vec()));
                 let query = target.find('?').map_or("", |at| &target[at..]);

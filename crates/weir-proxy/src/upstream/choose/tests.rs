@@ -264,7 +264,8 @@ proptest! {
     #[test]
     fn a_new_request((cases, ask, method, all_down) in any_world()) {
         let (mut world, all) = (World::new(&cases, method, all_down), 0..cases.len());
-        let some_up = |backup: bool| all.clone().any(|n| world.is_up(n) && cases[n].backup == backup);
+        let some_up =
+            |backup: bool| all.clone().any(|n| world.is_up(n) && cases[n].backup == backup);
         let (up, backup_up) = (some_up(false), some_up(true));
         let Ok(chosen) = world.choose(&ask, Purpose::New) else {
             prop_assert!(!up && !backup_up, "refused");
@@ -276,10 +277,16 @@ proptest! {
         prop_assert!(world.is_up(n) || !up && (!backup_up || comes), "another one is up");
         prop_assert!(!cases[n].backup || !up, "a backup, and another one is up");
         if !world.takes(n) {
-            let tried = cases[n].suspended && cases[n].order == Order::Enable && all_down == AllDown::TryAll;
+            let tried = cases[n].suspended
+                && cases[n].order == Order::Enable
+                && all_down == AllDown::TryAll;
             prop_assert!(tried, "one that takes nothing");
         }
-        let free = |n: usize| world.is_up(n) && cases[n].backup == cases[chosen.server as usize].backup && !cases[n].held;
+        let free = |n: usize| {
+            world.is_up(n)
+                && cases[n].backup == cases[chosen.server as usize].backup
+                && !cases[n].held
+        };
         if world.is_up(n) && ask.key == 0 && all.clone().any(free) {
             let held = world.all.pool.servers[ServerIndex::new(n as u32)].is_held();
             prop_assert!(!held, "a held one, and another is free");
@@ -288,7 +295,10 @@ proptest! {
 
     #[test]
     fn one_that_goes_again(
-        (cases, ask, method, all_down) in any_world(), streaming: bool, from_other: bool, tries in 1..3u8,
+        (cases, ask, method, all_down) in any_world(),
+        streaming: bool,
+        from_other: bool,
+        tries in 1..3u8,
     ) {
         let (mut world, all) = (World::new(&cases, method, all_down), 0..cases.len());
         let id = ExchangeId { worker: u16::from(from_other), ..ask.id };
@@ -296,7 +306,8 @@ proptest! {
         let (ask, old) = (PendingRequest { id, traits, tries, ..ask }, usize::from(ask.server));
         let crosses = !streaming || !from_other;
         let is_up = |n: usize| world.takes(n) && (world.is_here(n) || crosses && world.is_up(n));
-        let some_up = |backup: bool| all.clone().any(|n| n != old && is_up(n) && cases[n].backup == backup);
+        let some_up =
+            |backup: bool| all.clone().any(|n| n != old && is_up(n) && cases[n].backup == backup);
         let (up, backup_up) = (some_up(false), some_up(true));
         let up_now: Vec<bool> = all.map(is_up).collect();
         let Ok(chosen) = world.choose(&ask, Purpose::Again) else {
@@ -309,13 +320,19 @@ proptest! {
         prop_assert!(n == old || up_now[n] || !up && !backup_up, "one that is not up");
         prop_assert!(n == old || !cases[n].backup || !up, "a backup, and another one is up");
         if n != old && !world.takes(n) {
-            let tried = cases[n].suspended && cases[n].order == Order::Enable && all_down == AllDown::TryAll;
+            let tried = cases[n].suspended
+                && cases[n].order == Order::Enable
+                && all_down == AllDown::TryAll;
             prop_assert!(tried, "one that takes nothing");
         }
     }
 
     #[test]
-    fn one_of_a_session((cases, ask, method, all_down) in any_world(), strictly: bool, again: bool) {
+    fn one_of_a_session(
+        (cases, ask, method, all_down) in any_world(),
+        strictly: bool,
+        again: bool,
+    ) {
         let mut world = World::new(&cases, method, all_down);
         let (bound, traits) = (ask.server, ask.traits.with(RequestFlags::BOUND, strictly));
         let ask = PendingRequest { bound, traits, ..ask };
@@ -338,7 +355,9 @@ proptest! {
         let due = |case: &Case| case.trial_due && case.suspended && case.order == Order::Enable;
         let fit = ask.traits.has(RequestFlags::RETRIABLE);
         let mut tried = Vec::new();
-        while let Ok(chosen) = world.choose(&ask, Purpose::Trial { from: tried.last().map_or(0, |last| last + 1) }) {
+        while let Ok(chosen) =
+            world.choose(&ask, Purpose::Trial { from: tried.last().map_or(0, |last| last + 1) })
+        {
             tried.push(chosen.server);
         }
         let expected = (0..cases.len()).filter(|n| fit && due(&cases[*n])).map(|n| n as u16);

@@ -200,9 +200,20 @@ proptest! {
         for (target, before, answers, in_flight, elapsed_us) in targets {
             let class = ClassName::of(b"GET", &target);
             let since = Mark { answers: before, in_flight };
-            classes.on_answer(class, &Answered { since, answers, elapsed_us, first: answers % 2 == 0, bytes: elapsed_us });
+            classes.on_answer(
+                class,
+                &Answered {
+                    since,
+                    answers,
+                    elapsed_us,
+                    first: answers % 2 == 0,
+                    bytes: elapsed_us,
+                },
+            );
             classes.is_alike(class);
-            prop_assert!(classes.table.len() <= CLASSES_MAX && classes.table.len().is_power_of_two());
+            prop_assert!(
+                classes.table.len() <= CLASSES_MAX && classes.table.len().is_power_of_two()
+            );
         }
     }
 }

@@ -158,7 +158,9 @@ proptest! {
     /// Whatever comes, the sum remains correct, nothing overflows, and it comes into force exactly
     /// when `record` says so.
     #[test]
-    fn any_history(steps in prop::collection::vec((0u8..4, 0u64..100_000_000, 0u64..3_000_000), 1..400)) {
+    fn any_history(
+        steps in prop::collection::vec((0u8..4, 0u64..100_000_000, 0u64..3_000_000), 1..400),
+    ) {
         let (mut all, mut now_us) = (Comparison::new(0), 0);
         for (what, time_us, step_us) in steps {
             now_us += step_us;
@@ -167,7 +169,11 @@ proptest! {
                 0 => all.on_failure(now_us),
                 1 => drop(all.next(now_us, true)),
                 kind => {
-                    let begun = all.record(if kind == 2 { Kind::Kept } else { Kind::Fresh }, now_us, time_us);
+                    let begun = all.record(
+                        if kind == 2 { Kind::Kept } else { Kind::Fresh },
+                        now_us,
+                        time_us,
+                    );
                     prop_assert_eq!(begun, !was && all.is_in_force());
                     // It is lighter now, which may have taken away its slowest.
                     let fresh_us = all.fresh.p99_us(true);

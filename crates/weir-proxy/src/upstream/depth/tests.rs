@@ -278,7 +278,8 @@ proptest! {
         let mut now_us = 0u64;
         for (elapsed_us, shift, count, deep, first) in input {
             now_us = now_us.saturating_add(elapsed_us >> 40);
-            let (elapsed_us, count, deep) = (elapsed_us >> shift, count >> (shift / 2), deep >> (shift / 2));
+            let (elapsed_us, count, deep) =
+                (elapsed_us >> shift, count >> (shift / 2), deep >> (shift / 2));
             depth.on_answers(&Answers { now_us, elapsed_us, count, depth: deep, first });
             prop_assert!(depth.limit() >= 1 && depth.limit() <= DEPTH_MAX.min(queue_size.max(1)));
         }

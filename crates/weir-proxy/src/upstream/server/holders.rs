@@ -101,8 +101,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_are_those_of_positions(steps in prop::collection::vec((0usize..40, 0u32..3, any::<bool>(), any::<bool>()), 1..200)) {
-            let (mut holders, mut model, mut cut) = (Holders::default(), BTreeMap::new(), [false; 3]);
+        fn counts_are_those_of_positions(
+            steps in prop::collection::vec((0usize..40, 0u32..3, any::<bool>(), any::<bool>()), 1..200),
+        ) {
+            let (mut holders, mut model, mut cut) =
+                (Holders::default(), BTreeMap::new(), [false; 3]);
             for (position, by, holds, scarce) in steps {
                 let holds = holds && !model.contains_key(&position);
                 if holds {

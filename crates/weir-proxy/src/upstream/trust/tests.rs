@@ -350,7 +350,9 @@ proptest! {
                 }
             }
             if trust.may_pipeline() {
-                prop_assert!(!surplus && clean.len() >= 64 && clean.iter().any(|one| *one != clean[0]));
+                prop_assert!(
+                    !surplus && clean.len() >= 64 && clean.iter().any(|one| *one != clean[0])
+                );
             }
         }
     }

@@ -239,7 +239,9 @@ fn heads() {
 proptest! {
     /// Whatever a client prefers: no coding that it has refused, and none that the rule lacks.
     #[test]
-    fn nothing_that_is_refused(value in "[ -~]{0,60}|((gzip|br|zstd|identity|\\*)(;q=[01](\\.[0-9]{0,3})?)?, ?){0,8}") {
+    fn nothing_that_is_refused(
+        value in "[ -~]{0,60}|((gzip|br|zstd|identity|\\*)(;q=[01](\\.[0-9]{0,3})?)?, ?){0,8}",
+    ) {
         let value = value.trim().to_owned();
         let got = accepted(&rule(), &format!("Accept-Encoding: {value}\r\n")).coding;
         if let Ok((coding, _)) = got {

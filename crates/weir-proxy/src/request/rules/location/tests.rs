@@ -188,7 +188,9 @@ proptest! {
         let Some(Ok(to)) = led(text, request.as_bytes(), None) else { return Ok(()) };
         let (scheme, authority) = origin(&to).map_err(TestCaseError::fail)?;
         // An absolute target names its host (RFC 9112 §3.2.2).
-        let asked = target.strip_prefix("http://").map_or(host, |rest| rest.split(['/', '?']).next().unwrap_or(rest));
+        let asked = target
+            .strip_prefix("http://")
+            .map_or(host, |rest| rest.split(['/', '?']).next().unwrap_or(rest));
         if !text.starts_with("https") {
             prop_assert_eq!((scheme, authority), ("", ""));
         } else if text.contains("own.example") {

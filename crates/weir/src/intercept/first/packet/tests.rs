@@ -131,7 +131,11 @@ fn nothing_else_is_one() {
 
 proptest! {
     #[test]
-    fn no_bytes_are_too_odd(mut bytes in prop::collection::vec(any::<u8>(), 0..120), at in 0usize..60, six in any::<bool>()) {
+    fn no_bytes_are_too_odd(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..120),
+        at in 0usize..60,
+        six in any::<bool>(),
+    ) {
         let _ = First::read(&bytes);
         let packet = if six { first(SIX[0], SIX[1], 3) } else { first(FOUR[0], FOUR[1], 3) };
         bytes.splice(0..0, packet);
