@@ -244,7 +244,9 @@ mod tests {
         fn any_exchange(
             asked in "((Cache-Control|Range|If-Range|If-None-Match|X|Cookie|Accept-Encoding): \
                 (no-cache|max-stale|bytes=|\"a\"|gzip|[;=\\-*, 0-9a\"]){0,5}\r\n){0,3}",
-            status in prop::sample::select(vec!["200", "203", "206", "301", "304", "404", "500", "599"]),
+            status in prop::sample::select(vec![
+                "200", "203", "206", "301", "304", "404", "500", "599"
+            ]),
             answered in "((Cache-Control|CDN-Cache-Control|Vary|Age|Expires|ETag|Date|Location): \
                 (max-age=|s-maxage=|public|no-cache|X|\"a\"|[;=\\-*, 0-9a\"]){0,6}\r\n){0,4}",
         ) {

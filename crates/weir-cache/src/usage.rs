@@ -339,7 +339,10 @@ mod tests {
             swr in 0u32..20,
             sie in 0u32..20,
             since in 0u64..40_000_000,
-            line in prop::sample::select(vec!["", "max-stale", "max-stale=3", "no-cache", "max-age=2", "min-fresh=2", "only-if-cached"]),
+            line in prop::sample::select(vec![
+                "", "max-stale", "max-stale=3", "no-cache", "max-age=2", "min-fresh=2",
+                "only-if-cached"
+            ]),
             forbids_stale: bool,
             no_cache: bool,
             immutable: bool,

@@ -208,7 +208,10 @@ mod tests {
         /// Never a response that was selected by other values, and the same ones as the model.
         #[test]
         fn like_the_model(
-            steps in prop::collection::vec((any::<bool>(), [0u8..3, 0u8..3, 0u8..2], 0usize..8), 0..40),
+            steps in prop::collection::vec(
+                (any::<bool>(), [0u8..3, 0u8..3, 0u8..2], 0usize..8),
+                0..40
+            ),
             max in 1usize..5,
         ) {
             let (mut all, mut model) = (Variants::default(), Model::default());

@@ -39,8 +39,8 @@ pub fn find_path(argument: Option<&Path>) -> Result<PathBuf, Errors> {
     let named = argument.map(Path::to_path_buf).or(variable);
     let existing = || PLACES.iter().map(PathBuf::from).find(|path| path.exists());
     named.or_else(existing).ok_or_else(|| {
-        let message =
-            format!("no configuration: none of {} exists", PLACES.map(|place| format!("`{place}`")).join(", "));
+        let places = PLACES.map(|place| format!("`{place}`")).join(", ");
+        let message = format!("no configuration: none of {places} exists");
         let help =
             "name a file with -c FILE or $WEIR_CONFIG, or run `weir reverse --listen ADDRESS:PORT \
                 --to HOST:PORT`";

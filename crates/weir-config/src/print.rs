@@ -90,7 +90,13 @@ pub(crate) fn quoted(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             // KDL 2.0 §3.1 forbids control and direction characters and treats others as line ends.
             c if c.is_control()
-                || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{2066}'..='\u{2069}' | '\u{feff}') =>
+                || matches!(
+                    c,
+                    '\u{200e}'..='\u{200f}'
+                        | '\u{2028}'..='\u{202f}'
+                        | '\u{2066}'..='\u{2069}'
+                        | '\u{feff}'
+                ) =>
             {
                 let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
             }

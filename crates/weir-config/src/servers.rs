@@ -71,7 +71,10 @@ mod tests {
     #[test]
     fn both_forms_say_the_same() {
         let kdl = "server \"10.0.0.1:80\" weight=20\nserver \"app.test:80\" { backup #true; }\n";
-        let json = r#" [{"address": "10.0.0.1:80", "weight": 20}, {"address": "app.test:80", "backup": true}] "#;
+        let json = r#" [
+            {"address": "10.0.0.1:80", "weight": 20},
+            {"address": "app.test:80", "backup": true}
+        ] "#;
         let [kdl, json] = [(kdl, "a.kdl"), (json, "a.json")]
             .map(|(text, name)| parse_servers(text.as_bytes(), name).unwrap());
         assert_eq!(kdl, json);

@@ -653,8 +653,10 @@ pub(crate) fn body_check(text: &str) -> Option<BodyCheck> {
 /// The name of a service (RFC 2782), such as `_http._tcp.app.internal`.
 fn is_service(name: &str) -> bool {
     let labels: Vec<&str> = name.splitn(3, '.').collect();
-    matches!(labels[..], [service, protocol, _] if service.starts_with('_') && protocol.starts_with('_'))
-        && is_host_name(name)
+    matches!(
+        labels[..],
+        [service, protocol, _] if service.starts_with('_') && protocol.starts_with('_')
+    ) && is_host_name(name)
 }
 
 fn is_host_name(name: &str) -> bool {

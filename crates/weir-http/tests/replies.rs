@@ -185,7 +185,11 @@ fn write(replies: &[(Framed, String)]) -> (String, Vec<Found>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn streams_in_any_pieces_are_what_was_written(

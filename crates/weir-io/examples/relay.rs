@@ -3,8 +3,10 @@
 //! caller without relays would do.
 //!
 //!     cargo run --release -p weir-io --example relay -- compare
-//!     cargo run --release -p weir-io --example relay -- serve 127.0.0.1:7001 127.0.0.1:7002 uring relay
-//!     cargo run --release -p weir-io --example relay -- load 127.0.0.1:7001 127.0.0.1:7002 PID [BYTES [CONNECTIONS]]
+//!     cargo run --release -p weir-io --example relay -- \
+//!         serve 127.0.0.1:7001 127.0.0.1:7002 uring relay
+//!     cargo run --release -p weir-io --example relay -- \
+//!         load 127.0.0.1:7001 127.0.0.1:7002 PID [BYTES [CONNECTIONS]]
 //!
 //! `compare` runs all ways after one another, each in a separate process. `load` measures any
 //! forwarder from its address to the sink's, given the number of its process (HAProxy's, for

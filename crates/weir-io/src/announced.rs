@@ -545,7 +545,12 @@ impl<D: Driver> Driver for Announced<D> {
     /// Connections with a header that has begun but is not complete count as waiting to be
     /// accepted.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
-        let is_begun = |state: &State| matches!(state, State::Header { listener: of, bytes, .. } if *of == listener && !bytes.is_empty());
+        let is_begun = |state: &State| {
+            matches!(
+                state,
+                State::Header { listener: of, bytes, .. } if *of == listener && !bytes.is_empty()
+            )
+        };
         let begun = self.waiting.values().filter(|waiting| is_begun(&waiting.state)).count() as u32;
         match self.inner.accept_queue(listener) {
             Some(queue) => {

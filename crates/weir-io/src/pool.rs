@@ -7,8 +7,9 @@
 //! touched are given back to the system when they were not needed for two seconds.
 //!
 //! ```text
-//!   free (owner) --take--> [in the kernel's ring] --lend--> RecvBuf --recycle (owner's thread)--> free
-//!                                                              \--drop (any thread)--> inbox --collect--> free
+//!   free (owner) --take--> [in the kernel's ring] --lend--> RecvBuf
+//!   RecvBuf --recycle (owner's thread)--> free
+//!       \---drop (any thread)--> inbox --collect--> free
 //! ```
 
 use std::io;

@@ -214,8 +214,11 @@ impl<'a> Tuning<'a> {
         for (row, value) in ROWS.iter().zip(self.values) {
             let now = row.read(socket, is_ipv6);
             match value {
-                Some(value) if matches!(now, Ok(now) if now == value * row.factor * row.read_factor) =>
-                    {}
+                Some(value)
+                    if matches!(
+                        now,
+                        Ok(now) if now == value * row.factor * row.read_factor
+                    ) => {}
                 Some(value) => row.set(socket, is_ipv6, value)?,
                 None => {
                     let domain = if is_ipv6 { Domain::IPV6 } else { Domain::IPV4 };

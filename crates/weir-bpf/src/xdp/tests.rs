@@ -130,7 +130,13 @@ fn packets() -> impl Strategy<Value = Packet> {
         Just(u16::MAX)
     ];
     let protocols = prop_oneof![4 => Just(6u8), 1 => Just(17u8)];
-    let fragments = prop_oneof![4 => Just(0u16), 1 => Just(0x4000), 1 => Just(0x2000), 1 => Just(1), 1 => Just(0x1fff)];
+    let fragments = prop_oneof![
+        4 => Just(0u16),
+        1 => Just(0x4000),
+        1 => Just(0x2000),
+        1 => Just(1),
+        1 => Just(0x1fff)
+    ];
     (kinds, addresses(), ports, protocols, 0u8..11, fragments).prop_map(
         |(vlans, source, port, protocol, options, fragment)| Packet {
             vlans,

@@ -260,10 +260,12 @@ proptest! {
     /// No response is stored that the RFC forbids, and stored ones can be of use.
     #[test]
     fn nothing_looser_than_the_rfc(
-        status in prop::sample::select(vec![100u16, 200, 201, 203, 204, 206, 301, 302, 304, 404, 410, 500, 503, 599]),
+        status in prop::sample::select(vec![
+            100u16, 200, 201, 203, 204, 206, 301, 302, 304, 404, 410, 500, 503, 599
+        ]),
         chosen in prop::collection::vec(prop::sample::select(vec![
-            "no-store", "no-cache", "private", "public", "must-revalidate", "proxy-revalidate", "must-understand", "max-age=60",
-            "max-age=0", "s-maxage=60", "stale-if-error=5", "immutable", "x=\"no-store\"",
+            "no-store", "no-cache", "private", "public", "must-revalidate", "proxy-revalidate",
+            "must-understand", "max-age=60", "max-age=0", "s-maxage=60", "stale-if-error=5", "immutable", "x=\"no-store\"",
         ]), 0..5),
         has_credentials: bool,
         has_etag: bool,

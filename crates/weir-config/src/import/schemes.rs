@@ -156,7 +156,11 @@ mod tests {
         #[test]
         fn groups_keep_their_clients(
             written in prop::collection::vec(
-                (0..3_usize, prop::sample::select(vec!["*", "a", "b"]), prop::sample::select(vec!["/", "/x"])),
+                (
+                    0..3_usize,
+                    prop::sample::select(vec!["*", "a", "b"]),
+                    prop::sample::select(vec!["/", "/x"])
+                ),
                 1..7,
             ),
         ) {

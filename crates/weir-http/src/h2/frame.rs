@@ -390,8 +390,8 @@ mod tests {
         put_reset(&mut out, 5, Code::Cancel);
         put_goaway(&mut out, 7, Code::EnhanceYourCalm);
         let expected: &[u8] =
-            b"\0\0\0\x04\x01\0\0\0\0\0\0\x08\x06\x01\0\0\0\0abcdefgh\0\0\x04\x08\0\0\0\0\x03\0\0\x01\0\
-            \0\0\x04\x03\0\0\0\0\x05\0\0\0\x08\0\0\x08\x07\0\0\0\0\0\0\0\0\x07\0\0\0\x0b";
+            b"\0\0\0\x04\x01\0\0\0\0\0\0\x08\x06\x01\0\0\0\0abcdefgh\0\0\x04\x08\0\0\0\0\x03\0\0\
+            \x01\0\0\0\x04\x03\0\0\0\0\x05\0\0\0\x08\0\0\x08\x07\0\0\0\0\0\0\0\0\x07\0\0\0\x0b";
         assert_eq!(out, expected);
     }
 }

@@ -128,7 +128,8 @@ impl Heads {
         let (begun, has_host, has_cookie, malformed, refused) = (false, false, false, None, None);
         #[rustfmt::skip]
         let mut list = List {
-            text, fields, pseudo, cookie, limits, bytes, lines, method, scheme, path, authority, head, begun, has_host, has_cookie, malformed, refused,
+            text, fields, pseudo, cookie, limits, bytes, lines, method, scheme, path, authority,
+            head, begun, has_host, has_cookie, malformed, refused,
         };
         decoder.decode(block, scratch, |name, value| list.take(name, value))?;
         Ok(list.finish(end))

@@ -41,7 +41,8 @@ fn appendix_c() {
     let first = ":method=GET|:scheme=http|:path=/|:authority=www.example.com";
     let second =
         ":method=GET|:scheme=http|:path=/|:authority=www.example.com|cache-control=no-cache";
-    let third = ":method=GET|:scheme=https|:path=/index.html|:authority=www.example.com|custom-key=custom-value";
+    let third = ":method=GET|:scheme=https|:path=/index.html|:authority=www.example.com|\
+        custom-key=custom-value";
     let date = "date=Mon, 21 Oct 2013 20:13:21 GMT|location=https://www.example.com";
     let (found, moved) = (
         format!(":status=302|cache-control=private|{date}"),
@@ -165,7 +166,11 @@ fn lists() -> impl Strategy<Value = Vec<List>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Our decoder reads the output of the other encoder, with its table.
     #[test]
@@ -195,7 +200,10 @@ proptest! {
     /// right.
     #[test]
     fn any_blocks(
-        blocks in vec(vec(prop_oneof![any::<u8>(), 0x80..0xc2u8, 0x40..0x48u8, 0..6u8], 0..40), 1..6),
+        blocks in vec(
+            vec(prop_oneof![any::<u8>(), 0x80..0xc2u8, 0x40..0x48u8, 0..6u8], 0..40),
+            1..6
+        ),
     ) {
         let (mut theirs, mut ours) = (loona_hpack::Decoder::new(), Decoder::default());
         for block in blocks {

@@ -105,7 +105,11 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn generated_connections(frames in vec(frames(), 0..14)) {
@@ -126,7 +130,13 @@ proptest! {
         method in "GET|POST|FOO|[A-Z]{1,5}",
         path in "/[ -~\r\n]{0,20}|/[a-z?%0-9]{0,20}",
         authority in "[a-z0-9.:@,]{0,9}",
-        fields in vec(("[a-zA-Z_-]{1,9}|host|content-length|connection|te|transfer-encoding|cookie|via", "[ -~\r\n\t]{0,12}|[0-9]{1,3}"), 0..6),
+        fields in vec(
+            (
+                "[a-zA-Z_-]{1,9}|host|content-length|connection|te|transfer-encoding|cookie|via",
+                "[ -~\r\n\t]{0,12}|[0-9]{1,3}"
+            ),
+            0..6
+        ),
     ) {
         let mut list = vec![
             (":method", &method[..]),

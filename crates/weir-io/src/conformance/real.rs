@@ -563,7 +563,11 @@ pub fn unix_sockets<S: Subject>(subject: &S) {
     bench.until("the relay ends", |bench| bench.of(inner).relay_end.is_some());
     let end = bench.of(inner).relay_end.take().expect("just seen");
     assert!(
-        matches!(end, (Relayed { a_to_b, b_to_a, .. }, RelayEnd::Complete) if a_to_b == 1 << 20 && b_to_a == 1 << 20),
+        matches!(
+            end,
+            (Relayed { a_to_b, b_to_a, .. }, RelayEnd::Complete)
+                if a_to_b == 1 << 20 && b_to_a == 1 << 20
+        ),
         "{end:?}"
     );
     echo.join().expect("no panic");

@@ -3,7 +3,8 @@
 //! turn and by a step.
 //!
 //! ```text
-//!   Net::begin -> descriptor ...                     -> Driver::adopt: a socket of the driver, whose connect ends as any other
+//!   Net::begin -> descriptor ...                     -> Driver::adopt: a socket of the driver,
+//!                                                       whose connect ends as any other
 //!                            ... closed by its owner -> reset, with the next step or command
 //! ```
 //! The descriptor is one of two joined sockets of the unix domain; the world has the other. The end

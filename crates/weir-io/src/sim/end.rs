@@ -1,7 +1,8 @@
 //! One end of a simulated TCP connection, and the events that travel between ends.
 //!
 //! ```text
-//!   owner's bytes --> [ pipe: on the way + inbox of the peer, at most window_bytes ] --> peer's owner
+//!   owner's bytes --> [ pipe: on the way + inbox of the peer ] --> peer's owner
+//!                              at most window_bytes
 //! ```
 //! Bound: `in_pipe <= window_bytes`; a sender with more waits until the other owner has read.
 

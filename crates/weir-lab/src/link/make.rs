@@ -175,8 +175,8 @@ fn end(end: &End, namespace: Option<Namespace>, mtu: u32) -> Result<(Made, Tun),
             let what = format!("the address {address}/{prefix}");
             interfaces.add_address(index, *address, *prefix).map_err(|error| {
                 match error.kind() {
-                    // The rights were checked before: the kernel gives this error also where it has no
-                    // IPv6.
+                    // The rights were checked before: the kernel gives this error also where it
+                    // has no IPv6.
                     ErrorKind::PermissionDenied if address.is_ipv6() => Obstacle::Failed(format!(
                         "{} {}: {what}: IPv6 is disabled there (sysctl \
                         net.ipv6.conf.all.disable_ipv6): remove that address",

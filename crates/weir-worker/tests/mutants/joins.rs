@@ -18,7 +18,7 @@ pub(super) const BUGS: &[Bug] = &[
         story: "a client whose first packet was lost is joined with what was begun for it, and \
             is over",
         file: "weir-worker/src/prepared.rs",
-        right: "!self.is_early || now_us",
+        right: "!self.is_early\n                || now_us",
         wrong: "$ || !self.is_early || now_us",
         found_by: "joins::a_client",
         seeds: 200,

@@ -160,9 +160,10 @@ const BUGS: &[Bug] = &[
         name: "not-made-up-for",
         story: "a connection whose client does not read counts as one that takes requests",
         file: "weir-proxy/src/upstream/server.rs",
-        right: "conn.reply.large || conn.wait.late || conn.reading.paused && conn.reading.yields;",
-        wrong: "(conn.reply.large || conn.wait.late || conn.reading.paused && conn.reading.yields) \
-            && !$;",
+        right: "alone\n            || conn.reply.large\n            || conn.wait.late\n            \
+            || conn.reading.paused && conn.reading.yields;",
+        wrong: "alone || (conn.reply.large || conn.wait.late || \
+            conn.reading.paused && conn.reading.yields) && !$;",
         found_by: "bounds::a_slow_reader",
         seeds: 100,
     },

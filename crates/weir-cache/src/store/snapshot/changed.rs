@@ -114,7 +114,8 @@ mod tests {
             4 => text("[ab]").prop_map(Target::Host),
             4 => text("(http://[ab](/[xy]{0,2})?)?").prop_map(Target::Prefix),
             4 => text("http://[ab]/[xy]{0,2}").prop_map(Target::Url),
-            8 => (text("[st]"), prop::option::of(text("[ab]"))).prop_map(|(tag, host)| Target::Tag { tag, host }),
+            8 => (text("[st]"), prop::option::of(text("[ab]")))
+                .prop_map(|(tag, host)| Target::Tag { tag, host }),
             8 => source.prop_map(Target::Source),
         ]
     }

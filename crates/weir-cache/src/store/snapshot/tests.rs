@@ -333,7 +333,16 @@ proptest! {
     /// Written responses are read again, whatever they contain.
     #[test]
     fn any_answers(
-        answers in prop::collection::vec((0usize..4, "[a-z]{0,3}", "([A-Z][a-z]{1,5}: [ -~]{0,20}\r\n){0,3}", prop::collection::vec(any::<u8>(), 0..9000), prop::collection::btree_set("[a-z]{1,4}", 0..3)), 0..8),
+        answers in prop::collection::vec(
+            (
+                0usize..4,
+                "[a-z]{0,3}",
+                "([A-Z][a-z]{1,5}: [ -~]{0,20}\r\n){0,3}",
+                prop::collection::vec(any::<u8>(), 0..9000),
+                prop::collection::btree_set("[a-z]{1,4}", 0..3)
+            ),
+            0..8
+        ),
     ) {
         let full = fresh();
         for (name, by, lines, body, tags) in &answers {

@@ -28,7 +28,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0u8..12).prop_map(Step::Begin),
-        6 => (0usize..8, prop_oneof![0usize..100, 3000usize..5000, 20_000usize..40_000]).prop_map(|(at, bytes)| Step::End(at, bytes)),
+        6 => (0usize..8, prop_oneof![0usize..100, 3000usize..5000, 20_000usize..40_000])
+            .prop_map(|(at, bytes)| Step::End(at, bytes)),
         6 => (0u8..12).prop_map(Step::Find),
         2 => (0u8..12).prop_map(Step::Hold),
         2 => (0usize..4).prop_map(Step::LetGo),

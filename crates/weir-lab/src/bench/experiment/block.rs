@@ -299,7 +299,8 @@ pub(crate) const NGINX_GUARD: Limiting = limiting(
 /// The nearest that HAProxy offers.
 pub(crate) const HAPROXY_GUARD: Limiting = limiting(
     Program::Haproxy,
-    "    stick-table type ip size 100k expire 30s store conn_rate(@periods),conn_cur,http_req_rate(@periods)
+    "    stick-table type ip size 100k expire 30s \
+    store conn_rate(@periods),conn_cur,http_req_rate(@periods)
     tcp-request connection track-sc0 src
     tcp-request connection reject if { sc0_conn_rate gt @burst } || { sc0_conn_cur gt @open }
     http-request deny deny_status 429 if { sc_http_req_rate(0) gt @burst }

@@ -81,7 +81,8 @@ fn lines(count: u32, now_s: u64) -> String {
         let until = now_s + DAY_S;
         let _ = writeln!(
             text,
-            r#"{{"network":"{network}","since":{now_s},"until":{until},"count":1,"reason":"limit \"requests\""}}"#
+            "{{\"network\":\"{network}\",\"since\":{now_s},\"until\":{until},\"count\":1,\
+                \"reason\":\"limit \\\"requests\\\"\"}}"
         );
         text
     })
@@ -243,7 +244,13 @@ mod tests {
 
     #[test]
     fn all_bans_are_there_when_weir_and_kernel_say_so() {
-        let bans = |in_force: u64, in_kernel: Option<u64>, refused: u64| serde_json::json!({"in_force": in_force, "in_kernel": in_kernel, "kernel_refused": refused});
+        let bans = |in_force: u64, in_kernel: Option<u64>, refused: u64| {
+            serde_json::json!({
+                "in_force": in_force,
+                "in_kernel": in_kernel,
+                "kernel_refused": refused
+            })
+        };
         assert!(
             has(&bans(7, None, 0), 7) && has(&bans(7, Some(7), 0), 7) && has(&bans(0, None, 0), 0)
         );

@@ -174,7 +174,8 @@ fn nginx(
         "    sendfile on;
     open_file_cache max=100000 inactive=1h;
     open_file_cache_valid 1h;
-    {PATH}{path} levels=1:2 keys_zone=c:64m max_size={room_mib}m inactive=1d use_temp_path=off manager_files=10000 manager_threshold=1s manager_sleep=50ms;
+    {PATH}{path} levels=1:2 keys_zone=c:64m max_size={room_mib}m inactive=1d \
+    use_temp_path=off manager_files=10000 manager_threshold=1s manager_sleep=50ms;
     upstream app {{
 "
     );

@@ -57,7 +57,8 @@ const TPROXY: &str = "table ip weir {
     chain prerouting {
         type filter hook prerouting priority mangle;
         meta l4proto { tcp, icmp } socket transparent 1 meta mark set 1 accept
-        iifname clients tcp dport 8080 tcp flags & (syn | ack) == syn tproxy to :1234 meta mark set 1 accept
+        iifname clients tcp dport 8080 tcp flags & (syn | ack) == syn \
+        tproxy to :1234 meta mark set 1 accept
     }
 }
 ";

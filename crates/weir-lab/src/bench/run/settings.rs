@@ -250,10 +250,16 @@ backend app
 
 /// Envoy, as JSON: no access log, no statistics by request, circuit breakers that never open.
 pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
-    let address = |at: &SocketAddr| serde_json::json!({"socket_address": {"address": at.ip().to_string(), "port_value": at.port()}});
+    let address = |at: &SocketAddr| {
+        serde_json::json!({
+            "socket_address": {"address": at.ip().to_string(), "port_value": at.port()}
+        })
+    };
     let endpoints: Vec<_> =
         to.iter().map(|at| serde_json::json!({"endpoint": {"address": address(at)}})).collect();
-    let manager = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+    let manager = "type.googleapis.com/envoy.extensions.filters.network.\
+        http_connection_manager.v3.HttpConnectionManager";
+    let router = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
     let many = 1_000_000_000;
     serde_json::json!({"static_resources": {
         "listeners": [{
@@ -268,9 +274,10 @@ pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
                     "generate_request_id": false,
                     "stream_idle_timeout": "0s",
                     "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
-                        {"match": {"prefix": "/"}, "route": {"cluster": "app", "timeout": "0s"}}]}]},
+                        {"match": {"prefix": "/"},
+                        "route": {"cluster": "app", "timeout": "0s"}}]}]},
                     "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {
-                        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+                        "@type": router,
                         "dynamic_stats": false, "suppress_envoy_headers": true}}],
                 },
             }]}],
@@ -279,8 +286,8 @@ pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
             "name": "app",
             "type": "STATIC",
             "connect_timeout": "5s",
-            "circuit_breakers": {"thresholds": [{"max_connections": many, "max_pending_requests": many,
-                "max_requests": many}]},
+            "circuit_breakers": {"thresholds": [{"max_connections": many,
+                "max_pending_requests": many, "max_requests": many}]},
             "load_assignment": {"cluster_name": "app", "endpoints": [{"lb_endpoints": endpoints}]},
         }],
     }})

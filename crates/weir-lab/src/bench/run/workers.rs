@@ -207,14 +207,24 @@ mod tests {
     fn haproxy_tells_which_thread_has_a_client() {
         // Lines of HAProxy 2.6: a listener, clients of threads 1 and 3, a connection to a server,
         // and the connection of this query.
-        let text = "\
-      4 : st=0x100121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0xf umask=0x0 owner=0x1 iocb=0x2(sock_accept_iocb) l.st=RDY fe=in fam=ipv4 lport=28471
-     18 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x1 umask=0x0 owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 fam=ipv4 lport=28471 rport=49784 fe=in mux=H1
-     20 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x4 umask=0x0 owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 fam=ipv4 lport=28471 rport=49812 fe=in mux=H1
-     21 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x4 umask=0x0 owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 fam=ipv4 lport=28471 rport=49822 fe=in mux=H1
-     24 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x2 umask=0x0 owner=0x1 iocb=0x2(sock_conn_iocb) back=1 cflg=0x300 fam=ipv4 sv=s0/app mux=H1
-     31 : st=0x000021(cl heopi W:sRa R:srA) ref=0 gid=1 tmask=0x1 umask=0x1 owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 fam=unix fe=GLOBAL mux=PASS
-";
+        let text = concat!(
+            "4 : st=0x100121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0xf umask=0x0 ",
+            "owner=0x1 iocb=0x2(sock_accept_iocb) l.st=RDY fe=in fam=ipv4 lport=28471\n",
+            "     18 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x1 umask=0x0 ",
+            "owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 ",
+            "fam=ipv4 lport=28471 rport=49784 fe=in mux=H1\n",
+            "     20 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x4 umask=0x0 ",
+            "owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 ",
+            "fam=ipv4 lport=28471 rport=49812 fe=in mux=H1\n",
+            "     21 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x4 umask=0x0 ",
+            "owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 ",
+            "fam=ipv4 lport=28471 rport=49822 fe=in mux=H1\n",
+            "     24 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x2 umask=0x0 ",
+            "owner=0x1 iocb=0x2(sock_conn_iocb) back=1 cflg=0x300 fam=ipv4 sv=s0/app mux=H1\n",
+            "     31 : st=0x000021(cl heopi W:sRa R:srA) ref=0 gid=1 tmask=0x1 umask=0x1 ",
+            "owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 ",
+            "fam=unix fe=GLOBAL mux=PASS\n",
+        );
         assert_eq!(by_thread(text, 4), [1, 0, 2, 0]);
     }
 }
