@@ -9,7 +9,8 @@ use weir_http::fuzzing::{corpus, h2};
 fn main() -> io::Result<()> {
     let heads = corpus::requests().into_iter().chain(corpus::replies()).map(|case| case.input);
     write("head", heads.filter(|input| input.len() <= 4096))?;
-    write("chunked", corpus::chunked().into_iter().map(|case| case.input).filter(|input| input.len() <= 4096))?;
+    let bodies = corpus::chunked().into_iter().map(|case| case.input);
+    write("chunked", bodies.filter(|input| input.len() <= 4096))?;
     write("h2", h2::seeds().into_iter())?;
     write("h2_answers", h2::answer_seeds().into_iter())?;
     write("h2_request", h2::list_seeds().into_iter())?;
@@ -35,7 +36,8 @@ fn write(target: &str, seeds: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
 fn configurations() -> io::Result<Vec<Vec<u8>>> {
     let mut seeds = Vec::new();
     for folder in ["good", "bad"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/weir-config/tests/corpus").join(folder);
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = own.join("../crates/weir-config/tests/corpus").join(folder);
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             if path.is_file() {

@@ -36,7 +36,13 @@ impl Row {
 }
 
 macro_rules! causes {
-    ($($(#[$help:meta])+ $cause:ident: $word:literal, $status:literal, $party:ident, $stage:ident, $proxy_error:literal;)+) => {
+    (
+        $(
+            $(#[$help:meta])+
+            $cause:ident: $word:literal, $status:literal, $party:ident, $stage:ident,
+            $proxy_error:literal;
+        )+
+    ) => {
         /// Why a request gets no response from a server, or only part of one.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Cause {

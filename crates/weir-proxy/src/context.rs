@@ -176,7 +176,12 @@ impl Context {
     /// A source of responses is stopped: drops earlier mail that would resume it.
     pub(crate) fn forget_resume(&mut self, conn: ConnId) {
         if self.has_own_mail {
-            let resumes = |mail: &Mail| matches!(mail, Mail::Flow { conn: other, flow: Flow::Go, .. } if *other == conn);
+            let resumes = |mail: &Mail| {
+                matches!(
+                    mail,
+                    Mail::Flow { conn: other, flow: Flow::Go, .. } if *other == conn
+                )
+            };
             self.posts[usize::from(self.worker)].mail.retain(|mail| !resumes(mail));
         }
     }

@@ -49,8 +49,8 @@ choose HTTP/2, and tries it again.
 With https://, weir counts handshakes: full, resumed (with --tls-resume), and failed by cause. \
 Certificates must be valid unless --insecure is given.
 
-A condition is p50 ... p99.9, max or mean with a duration, rate with requests a second, or blocked, \
-failed, answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. \
+A condition is p50 ... p99.9, max or mean with a duration, rate with requests a second, or \
+blocked, failed, answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. \
 Blocked means: refused, no reply to the attempt to connect, closed or reset before a response, or \
 a response of 403, 429 or 503. Failed means: not connected, no response, a wrong response, or a \
 response of 500 to 599.
@@ -79,7 +79,13 @@ pub(crate) struct BombArgs {
     #[arg(short = 'R', long, value_name = "RATE", value_parser = Rate::parse)]
     rate: Option<Rate>,
     /// Spacing of scheduled requests: even or poisson
-    #[arg(long, action = ArgAction::Set, value_name = "HOW", default_value = "even", value_parser = bomb::arrivals)]
+    #[arg(
+        long,
+        action = ArgAction::Set,
+        value_name = "HOW",
+        default_value = "even",
+        value_parser = bomb::arrivals
+    )]
     arrivals: bool,
     /// Duration of the run [default: 10s, unless -n is given]
     #[arg(short, long, value_name = "DURATION", value_parser = duration_us)]
@@ -91,7 +97,13 @@ pub(crate) struct BombArgs {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration_us)]
     warm_up: u64,
     /// Threads [default: one for each core, at most one for each connection]
-    #[arg(short, long, overrides_with = "threads", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(
+        short,
+        long,
+        overrides_with = "threads",
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=256)
+    )]
     threads: Option<u32>,
     /// Method [default: GET, or POST with a body]
     #[arg(short = 'X', long, value_name = "METHOD")]

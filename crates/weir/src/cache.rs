@@ -54,7 +54,12 @@ Example:
         #[arg(long, value_enum, default_value_t = By::Hits)]
         by: By,
         /// Number of entries, up to 1000
-        #[arg(short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        #[arg(
+            short = 'n',
+            value_name = "COUNT",
+            default_value_t = 10,
+            value_parser = clap::value_parser!(u32).range(1..=1000)
+        )]
         most: u32,
         /// Print JSON from the admin socket
         #[arg(long)]
@@ -66,7 +71,8 @@ When the command returns, no worker serves the purged responses. With --soft the
 instead: weir serves them while it fetches them again, where that is allowed.
 
 Example:
-  weir cache purge https://example.org/page && weir cache purge --prefix https://example.org/shop/ --soft")]
+  weir cache purge https://example.org/page && \
+weir cache purge --prefix https://example.org/shop/ --soft")]
     Purge {
         /// Which answers
         #[command(flatten)]

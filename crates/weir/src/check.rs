@@ -70,7 +70,9 @@ fn shown(arguments: &CheckArgs, config: &Config) -> String {
                 rights::needed(&config.plan).iter().map(rights::Right::json).collect();
             format!(
                 "{}\n",
-                serde_json::json!({ "count": 0, "errors": [], "warnings": warnings, "needs": needs })
+                serde_json::json!({
+                    "count": 0, "errors": [], "warnings": warnings, "needs": needs
+                })
             )
         }
         (false, false) => String::new(),

@@ -120,7 +120,13 @@ pub(crate) struct EngineArgs {
     pub(crate) io: Option<Io>,
     /// Admin socket, for `weir status` and others: a path, off, or auto [default: auto, which is
     /// /run/weir/admin.sock or $XDG_RUNTIME_DIR/weir/admin.sock]
-    #[arg(long, value_name = "PATH", env = "WEIR_ADMIN", hide_env_values = true, value_parser = admin)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "WEIR_ADMIN",
+        hide_env_values = true,
+        value_parser = admin
+    )]
     pub(crate) admin: Option<String>,
     /// Serve the live page (/), /metrics, /healthz and /readyz at this address [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -218,7 +224,11 @@ pub(crate) struct ReverseArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(crate) connections_max: Option<u32>,
     /// How clients share connections to servers [default: pipelined]
-    #[arg(long, value_name = "MODE", value_parser = ["pipelined", "shared", "pinned", "per-request", "fresh"])]
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = ["pipelined", "shared", "pinned", "per-request", "fresh"]
+    )]
     pub(crate) pool: Option<String>,
     /// Pipelining to servers: adaptive, off, or a depth in requests [default: adaptive]
     #[arg(long, value_name = "MODE", value_parser = pipeline)]
@@ -280,7 +290,8 @@ pub(crate) struct ForwardArgs {
 /// `weir origin`.
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
-Responds to /?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N, /echo, /sum, /page, and /__stats as JSON. \
+Responds to /?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&\
+close=1&private=1&tag=N, /echo, /sum, /page, and /__stats as JSON. \
 delay is a time such as 5ms, a random time in 100ms..600ms, or lognormal:MEDIAN:SIGMA. beyond=N \
 slows down delayed responses while more than N are in progress. burn keeps the thread busy, and \
 block makes it sleep, up to 10 s. private adds it to Cache-Control, and tag=N adds the tag tN to \
@@ -288,7 +299,9 @@ Surrogate-Key. Values of --misbehave are below; HOW-OFTEN is every=N or P%, by d
 {}
 Example:
   weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'
-  weir origin --misbehave close-after=100,reset=1%,stall=300:every=1000 --stats", weir_lab::origin::misbehaviours_help()))]
+  weir origin --misbehave close-after=100,reset=1%,stall=300:every=1000 --stats",
+    weir_lab::origin::misbehaviours_help()
+))]
 pub(crate) struct OriginArgs {
     /// Listen on this address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9090")]

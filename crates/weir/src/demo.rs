@@ -58,7 +58,12 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     metrics: SocketAddr,
     /// Number of simulated clients; 0: only you
-    #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "256",
+        value_parser = clap::value_parser!(u32).range(0..=10_000)
+    )]
     clients: u32,
     /// End after this many seconds; 0 means on Ctrl-C
     #[arg(long, value_name = "N", default_value = "0")]

@@ -64,7 +64,13 @@ pub(crate) struct InterceptArgs {
     #[arg(long, value_name = "INTERFACE")]
     server_side: String,
     /// Ports whose connections to intercept
-    #[arg(long, value_name = "PORT", value_delimiter = ',', required = true, value_parser = ports::port)]
+    #[arg(
+        long,
+        value_name = "PORT",
+        value_delimiter = ',',
+        required = true,
+        value_parser = ports::port
+    )]
     ports: Vec<u16>,
     /// How connections with clients are.
     #[command(flatten)]

@@ -47,7 +47,8 @@ enum Lab {
 A thread carries packets between two TUN devices, one in each namespace. It does what netem does, \
 and works where netem is missing. A value holds for both directions; two values with a comma hold \
 from a to b, and back. The devices disappear when weir ends, for any reason. COMMAND runs in the \
-namespace of b and ends the link, with its exit code; without one, Ctrl-C does. Needs root, or: unshare --user --map-root-user --net weir lab link ...
+namespace of b and ends the link, with its exit code; without one, Ctrl-C does. \
+Needs root, or: unshare --user --map-root-user --net weir lab link ...
 
 Example:
   weir origin --listen 0.0.0.0:9090 &
@@ -86,7 +87,12 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "A,B", default_value = "wa,wb", value_parser = link::names)]
     names: [String; 2],
     /// Addresses of the interfaces; may be repeated
-    #[arg(long, value_name = "A/LENGTH,B/LENGTH", default_value = "198.18.0.1/30,198.18.0.2/30", value_parser = link::addresses)]
+    #[arg(
+        long,
+        value_name = "A/LENGTH,B/LENGTH",
+        default_value = "198.18.0.1/30,198.18.0.2/30",
+        value_parser = link::addresses
+    )]
     addresses: Vec<[(IpAddr, u8); 2]>,
     /// Namespace of a: a process, a name of `ip netns`, or a path [default: the current one]
     #[arg(long, value_name = "NAMESPACE", value_parser = link::place)]
@@ -95,7 +101,12 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "NAMESPACE", value_parser = link::place)]
     netns_b: Option<Place>,
     /// Longest packet, bytes
-    #[arg(long, value_name = "BYTES", default_value = "1500", value_parser = clap::value_parser!(u32).range(68..=65_535))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "1500",
+        value_parser = clap::value_parser!(u32).range(68..=65_535)
+    )]
     mtu: u32,
     /// Print figures at this interval; 0s: only at the end [default: 1s, with a COMMAND 0s]
     #[arg(long, value_name = "TIME", value_parser = interval)]

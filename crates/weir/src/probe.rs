@@ -44,7 +44,13 @@ pub(crate) struct ProbeArgs {
     /// URL to request: http://HOST[:PORT][/PATH][?QUERY], or https://...
     url: String,
     /// Number of requests
-    #[arg(short = 'n', long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        default_value = "10000",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     count: u64,
     /// Pause between a response and the next request
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]

@@ -44,7 +44,13 @@ pub(crate) enum Order {
         server: Which,
         /// Wait until no request waits for it or is unanswered, at most SECONDS (30 if omitted);
         /// code 1 on timeout
-        #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            num_args = 0..=1,
+            require_equals = true,
+            default_missing_value = "30"
+        )]
         wait: Option<u32>,
     },
     /// Drain a server, move waiting requests to others, close its connections
@@ -93,7 +99,13 @@ Example:
         server: Which,
         /// Wait until nothing of it is left, including tunnels, at most SECONDS (30 if omitted);
         /// code 1 on timeout
-        #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            num_args = 0..=1,
+            require_equals = true,
+            default_missing_value = "30"
+        )]
         wait: Option<u32>,
         /// Print the server before the removal as JSON, like `weir status server`
         #[arg(long)]

@@ -53,7 +53,12 @@ Example:
         #[arg(long, value_name = "NAME")]
         limit: Option<String>,
         /// Number of entries, up to 1000
-        #[arg(short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        #[arg(
+            short = 'n',
+            value_name = "COUNT",
+            default_value_t = 10,
+            value_parser = clap::value_parser!(u32).range(1..=1000)
+        )]
         most: u32,
         /// Print JSON from the admin socket
         #[arg(long)]

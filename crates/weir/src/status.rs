@@ -63,13 +63,26 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
     /// Refresh every SECONDS until q or Ctrl-C, also while weir restarts; sick servers come first,
     /// keys sort and scroll. Without a terminal, print one line each time
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
-          value_parser = clap::value_parser!(u32).range(1..=3600), global = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=3600),
+        global = true
+    )]
     pub(crate) watch: Option<u32>,
     /// Wait until weir is ready and each upstream has a server, at most SECONDS (30 if omitted),
     /// and print nothing; code 1 on timeout
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30",
-          conflicts_with_all = ["watch", "json"])]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "30",
+        conflicts_with_all = ["watch", "json"]
+    )]
     pub(crate) wait: Option<u32>,
     /// What to look at.
     #[command(subcommand)]

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!   old (successor.rs)                               new (heritage.rs)
-//!   starts it, gives copies of its sockets  ───▶     reads the configuration, starts workers, waits until it is ready
-//!                                           ◀───     ready (or why not: then the old one goes on as if nothing had been)
+//!   starts it, gives copies of its sockets  ───▶     reads the configuration, starts workers,
+//!                                                    waits until it is ready
+//!                                           ◀───     ready (or why not: then the old one goes on
+//!                                                    as if nothing had been)
 //!   may accept                              ───▶     accepts beside the old one
 //!                                           ◀───     accepts
 //!   stops to accept, admin socket too       ───▶     answers there; the service manager knows

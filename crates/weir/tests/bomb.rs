@@ -274,7 +274,8 @@ RULES
 "$WEIR" origin --listen 127.0.0.1:7301 2>"$LOG" & origin=$!
 trap 'kill $origin' EXIT
 until grep -q listening "$LOG"; do kill -0 $origin; done
-"$WEIR" bomb -c 100 -d 1500ms --class 'flood: behave=connect-flood' --connect-timeout 400ms --json http://127.0.0.1:7301/
+"$WEIR" bomb -c 100 -d 1500ms --class 'flood: behave=connect-flood' --connect-timeout 400ms \
+    --json http://127.0.0.1:7301/
 nft list ruleset | grep -o 'packets [0-9]*'
 "#;
 

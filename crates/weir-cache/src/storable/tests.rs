@@ -265,7 +265,8 @@ proptest! {
         ]),
         chosen in prop::collection::vec(prop::sample::select(vec![
             "no-store", "no-cache", "private", "public", "must-revalidate", "proxy-revalidate",
-            "must-understand", "max-age=60", "max-age=0", "s-maxage=60", "stale-if-error=5", "immutable", "x=\"no-store\"",
+            "must-understand", "max-age=60", "max-age=0", "s-maxage=60", "stale-if-error=5",
+            "immutable", "x=\"no-store\"",
         ]), 0..5),
         has_credentials: bool,
         has_etag: bool,

@@ -6,7 +6,7 @@
 //!   set allow4 { type ipv4_addr; flags interval }                     allow6 likewise
 //!   set ban4   { type ipv4_addr; flags timeout; size N; gc 10s }      hosts
 //!   set ban6   { type ipv6_addr; flags timeout; size N; gc 10s }      networks of 64 bits
-//!   set net4   { type ipv4_addr; flags interval, timeout }            net6 likewise: other networks
+//!   set net4   { type ipv4_addr; flags interval, timeout }            net6 too: other networks
 //!   chain in { type filter hook prerouting priority -310
 //!     meta l4proto != tcp accept; tcp dport != @ports accept
 //!     ip saddr @allow4 accept

@@ -6,11 +6,14 @@
 //! | target | answer |
 //! |---|---|
 //! | `/` | three bytes, `ok\n`; the demo's page when a browser asks |
-//! | `/?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N` | what is asked for, any combination; unknown keys are ignored |
-//! | `/echo` | the request as it came: request line, fields, empty line, decoded body (up to 16 MiB) |
+//! | `/?KEY=VALUE&…` | what is asked for, any combination; unknown keys are ignored |
+//! | `/echo` | the request as it came: request line, fields, empty line, decoded body (to 16 MiB) |
 //! | `/sum` | length and FNV-1a of the request's decoded body, of any length |
 //! | `/page` | the demo's page |
 //! | `/__stats` | [`OriginStats`] as JSON |
+//!
+//! The keys and their values: `size=BYTES`, `status=CODE`, `delay=TIME`, `beyond=N`, `burn=MS`,
+//! `block=MS`, `every=N`, `chunked=1`, `close=1`, `private=1`, `tag=N`.
 //!
 //! TIME is `5` or `5ms`; `100ms..600ms`: at random between these; or `lognormal:2ms:1.5`: median,
 //! and deviation of the logarithm. With `beyond=32` delayed responses take longer while more than

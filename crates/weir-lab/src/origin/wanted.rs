@@ -6,9 +6,8 @@
 use crate::random::Random;
 use crate::units::time_us;
 
-/// The response that
-/// `/?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N`
-/// describes; any part may be missing.
+/// The response that the query of `/?size=BYTES&status=CODE&delay=TIME` and so on describes, with
+/// the keys that the module [`origin`](super) lists; any part may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Length of the body in bytes; None is the three bytes `ok\n`.
@@ -218,7 +217,8 @@ mod tests {
     #[test]
     fn every_key_is_read_and_unknown_ones_are_ignored() {
         let query =
-            b"size=5000000000&status=404&id=7&delay=20&beyond=32&burn=500us&block=25ms&every=3&chunked=1&close&private&tag=12";
+            b"size=5000000000&status=404&id=7&delay=20&beyond=32&burn=500us&block=25ms&every=3&\
+              chunked=1&close&private&tag=12";
         let wanted = Wanted::from_query(query).unwrap();
         let expected = Wanted {
             size: Some(5_000_000_000),

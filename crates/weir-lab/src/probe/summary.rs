@@ -74,7 +74,8 @@ impl Part {
         let quantile = |quantile| us(self.total.value_at_quantile(quantile));
         json!({
             "answered": self.requests, "slow": self.slow,
-            "p50_us": quantile(0.5), "p99_us": quantile(0.99), "p99_9_us": quantile(0.999), "max_us": quantile(1.0),
+            "p50_us": quantile(0.5), "p99_us": quantile(0.99),
+            "p99_9_us": quantile(0.999), "max_us": quantile(1.0),
         })
     }
 }
@@ -264,8 +265,8 @@ impl Summary {
             let quantile = |at: usize| us(latencies.value_at_quantile(QUANTILES[at].0));
             json!({
                 "count": latencies.len(),
-                "p50_us": quantile(0), "p90_us": quantile(1), "p99_us": quantile(2), "p99_9_us": quantile(3),
-                "max_us": quantile(4),
+                "p50_us": quantile(0), "p90_us": quantile(1), "p99_us": quantile(2),
+                "p99_9_us": quantile(3), "max_us": quantile(4),
             })
         };
         let latency =

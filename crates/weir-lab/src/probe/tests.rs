@@ -117,7 +117,12 @@ fn failures_are_counted_by_kind_as_the_server_counts_them() {
             100 - misdeeds,
             "only answers have a latency"
         );
-        let failed = |finding: &&Finding| matches!(finding.outcome, Outcome::Failed { kind: k, phase: p, .. } if k == kind && p == phase);
+        let failed = |finding: &&Finding| {
+            matches!(
+                finding.outcome,
+                Outcome::Failed { kind: k, phase: p, .. } if k == kind && p == phase
+            )
+        };
         assert_eq!(
             findings.iter().filter(failed).count() as u64,
             misdeeds,

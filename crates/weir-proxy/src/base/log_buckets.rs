@@ -3,7 +3,8 @@
 //! [`crate::upstream::slow_answer`] and balancing, each with its own number of steps.
 //!
 //! ```text
-//! STEP_BITS 2:  0 1 2 3 | 4 5 6 7 | 8 10 12 14 | 16 20 24 28 | ...   where buckets begin: exact up to the second octave
+//! STEP_BITS 2, where buckets begin: exact up to the second octave
+//! 0 1 2 3 | 4 5 6 7 | 8 10 12 14 | 16 20 24 28 | ...
 //! ```
 
 /// A scale of 2^`STEP_BITS` steps an octave.

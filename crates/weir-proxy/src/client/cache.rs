@@ -261,7 +261,12 @@ pub(super) fn reader_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
 /// Returns the request that a fetch was made from, if it still waits for the fetch.
 fn asker_of(conns: &Connections, slot: ExchangeKey) -> Option<ExchangeId> {
     let Some(Caching::Fetches(fetch)) = &conns.exchange(slot).caching else { return None };
-    let is_first = |slot| matches!(&conns.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
+    let is_first = |slot| {
+        matches!(
+            &conns.exchange(slot).caching,
+            Some(Caching::Waits(waits)) if !waits.collapsed
+        )
+    };
     fetch.asker.filter(|id| conns.holds(*id) && is_first(id.index))
 }
 

@@ -13,9 +13,10 @@
 //!            as with few at once, or                 gives 15 % more answers
 //!            all connections are in use
 //!   Open ──────────────────────────────▶ Trial ──────────────────────────────────▶ Held
-//!    ▲                                     │ no: next trial after 1 s, 2 s … 10 min │ sometimes tries 25 % more, keeps them
-//!    └─────────────────────────────────────┴──── no request waits, or no answers ───┘ if the goodput does not fall
+//!    ▲                                     │ no: next trial after 1 s, 2 s … 10 min │
+//!    └─────────────────────────────────────┴──── no request waits, or no answers ───┘
 //! ```
+//! While it is held, it sometimes tries 25 % more, and keeps them if the goodput does not fall.
 //! Bounds: `connections` to `connections-max`; if the two are equal, there is nothing to learn.
 //! docs/balancing.md#overload
 

@@ -119,7 +119,8 @@ macro_rules! counters {
             /// Resets all gauges, because everything that they counted is gone. Only the owner may
             /// call it.
             pub fn reset_gauges(&self) {
-                $(if $crate::observe::counters::Kind::$kind == $crate::observe::counters::Kind::Gauge {
+                use $crate::observe::counters::Kind;
+                $(if Kind::$kind == Kind::Gauge {
                     self.$counter.set(0);
                 })+
             }

@@ -7,7 +7,10 @@
 
 /// Declares the kinds of one side once; the enumeration, the list and the words follow.
 macro_rules! kinds {
-    ($(#[doc = $about:literal])+ $side:ident { $($(#[doc = $help:literal])+ $variant:ident = $word:literal,)+ }) => {
+    (
+        $(#[doc = $about:literal])+
+        $side:ident { $($(#[doc = $help:literal])+ $variant:ident = $word:literal,)+ }
+    ) => {
         $(#[doc = $about])+
         #[repr(u8)]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +20,8 @@ macro_rules! kinds {
 
         impl $side {
             /// Every kind in the order of discriminants: its word, and the event.
-            pub const ALL: &[($side, &str, &str)] = &[$(($side::$variant, $word, concat!($($help),+).trim_ascii()),)+];
+            pub const ALL: &[($side, &str, &str)] =
+                &[$(($side::$variant, $word, concat!($($help),+).trim_ascii()),)+];
 
             /// The number of kinds.
             pub const COUNT: usize = Self::ALL.len();

@@ -254,7 +254,10 @@ mod tests {
     proptest! {
         #[test]
         fn percentiles_are_close(
-            mut values in prop::collection::vec((any::<u32>(), 0..32u32).prop_map(|(v, s)| u64::from(v >> s)), 1..300),
+            mut values in prop::collection::vec(
+                (any::<u32>(), 0..32u32).prop_map(|(v, s)| u64::from(v >> s)),
+                1..300
+            ),
             of_10_000 in 0..=10_000u32,
         ) {
             let snapshot = of(&values);

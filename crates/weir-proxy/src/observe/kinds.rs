@@ -38,7 +38,10 @@ macro_rules! worded {
         impl $crate::observe::kinds::Kinds for $name {
             fn all() -> Box<[$name]> {
                 let own = [$($name::$kind),+].into_iter();
-                $(let own = <$inner as $crate::observe::kinds::Kinds>::all().into_iter().map($name::$wrap).chain(own);)*
+                $(
+                    let inner = <$inner as $crate::observe::kinds::Kinds>::all().into_iter();
+                    let own = inner.map($name::$wrap).chain(own);
+                )*
                 own.collect()
             }
 

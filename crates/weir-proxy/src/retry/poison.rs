@@ -12,8 +12,9 @@
 //!   Noted ──────────────▶ Suspect ─────────────────────▶ Refused (60 s)
 //!     │                    │    ▲      time is over        │
 //!     │                    │    └──────────────────────────┘
-//!     └── an answer ───────┴── an answer ──▶ forgotten; also 60 s (Noted) or 10 min after the last death
+//!     └── an answer ───────┴── an answer ──▶ forgotten
 //! ```
+//! A key is also forgotten 60 s (Noted) or 10 min after its last death.
 //!
 //! A false accusation is worse than a late one, so most rules are for the innocent:
 //! - A key is method, target and Host, and a hash of everything else that makes up the request: its

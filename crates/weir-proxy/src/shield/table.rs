@@ -1,7 +1,8 @@
 //! The accounts of all clients: a table of fixed size, shared by all workers, without locks.
 //!
 //! ```text
-//! tags     | bucket of 8 tags, one cache line | ...     a client's account is in one of two buckets, named by its tag
+//! tags     | bucket of 8 tags, one cache line | ...     a client's account is in one of two
+//!                                                       buckets, named by its tag
 //! entries  | entry of 64 bytes | ...                    place n belongs to tag n
 //! ```
 //!

@@ -396,8 +396,10 @@ impl Pool {
         let mut coming =
             machine.conns.iter().copied().filter(|conn| self.conns.at(*conn).is_coming());
         let Some(first) = coming.next() else { return };
-        if matches!(self.conns.at(first).state(), ConnState::Down { retry_us } if retry_us > soon_us)
-        {
+        if matches!(
+            self.conns.at(first).state(),
+            ConnState::Down { retry_us } if retry_us > soon_us
+        ) {
             self.set_down(first, soon_us, cx);
         }
     }

@@ -470,7 +470,10 @@ impl PrivatePools {
         let name = (index, pool.conns.generation(index));
         let conn = pool.conns.at(index);
         let (owner, server) = (conn.owner, conn.server);
-        let timed_out = matches!(conn.state(), ConnState::Connecting { deadline_us } if deadline_us <= cx.now_us);
+        let timed_out = matches!(
+            conn.state(),
+            ConnState::Connecting { deadline_us } if deadline_us <= cx.now_us
+        );
         self.remove(index, pool, cx);
         let Some(client) = owner.map(|owner| owner.client) else { return Failed::Waits };
         let Some(attempt) = self.attempt_of(client) else { return Failed::Waits };

@@ -121,7 +121,10 @@ mod tests {
         /// unchanged.
         #[test]
         fn unanswered_requests_stay(
-            requests in prop::collection::vec((1usize..300, any::<bool>(), 0usize..3, prop::option::of(0usize..4)), 1..60),
+            requests in prop::collection::vec(
+                (1usize..300, any::<bool>(), 0usize..3, prop::option::of(0usize..4)),
+                1..60
+            ),
         ) {
             let mut log = RequestLog::default();
             let mut live = VecDeque::new();

@@ -10,9 +10,10 @@
 //!  Active          | yes          | stays       | goes on   | kept
 //!  Suspended       | no           | goes away   | goes on   | kept
 //!  Draining        | bound only   | stays       | goes on   | kept
-//!  Disabled        | no           | goes away   | goes on   | closed once nothing is in flight, not made anew
-//!  Leaving         | no           | goes away   | goes on   | closed once nothing is in flight, not made anew
+//!  Disabled        | no           | goes away   | goes on   | closed, see below
+//!  Leaving         | no           | goes away   | goes on   | closed, see below
 //! ```
+//! Closed: a connection is closed once nothing is in flight, and not made anew.
 
 use crate::cross::standing::{Order, Suspension};
 

@@ -98,7 +98,12 @@ impl Streams {
     fn end(&mut self, world: &mut World, stream: u32) {
         world.send(self.number, &frame(DATA, END_STREAM, stream, b""));
         self.settle(world);
-        let is_answer = |seen: &Seen| matches!(seen, Seen::Reply(of, reply) if *of == stream && reply.status == 200);
+        let is_answer = |seen: &Seen| {
+            matches!(
+                seen,
+                Seen::Reply(of, reply) if *of == stream && reply.status == 200
+            )
+        };
         assert!(self.seen.iter().any(is_answer), "{:?}", self.seen);
     }
 

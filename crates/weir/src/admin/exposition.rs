@@ -273,7 +273,8 @@ weir_duration_seconds_sum{server="a"} 2.5
             ("text/plain", Format::Prometheus),
             ("text/plain;version=0.0.4", Format::Prometheus),
             (
-                "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,\
+                    */*;q=0.1",
                 Format::OpenMetrics,
             ),
             ("application/openmetrics-text;q=0.4, text/plain;q=0.5", Format::Prometheus),

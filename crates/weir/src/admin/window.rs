@@ -229,7 +229,14 @@ mod tests {
         #[test]
         fn percentiles_are_those_of_what_came_within_the_window(
             steps in prop::collection::vec(
-                (1..15u64, prop::collection::vec((any::<u32>(), 8..32u32).prop_map(|(value, bits)| u64::from(value >> bits)), 0..12)),
+                (
+                    1..15u64,
+                    prop::collection::vec(
+                        (any::<u32>(), 8..32u32)
+                            .prop_map(|(value, bits)| u64::from(value >> bits)),
+                        0..12
+                    )
+                ),
                 1..80,
             ),
         ) {

@@ -76,7 +76,8 @@ mod tests {
         /// Any line that is read as a ban is written as one line that is read as the same ban.
         #[test]
         fn any_line_that_is_read_is_written_and_read_again(
-            network in "([0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}|[0-9a-f:]{2,9}|::ffff:1\\.2\\.3\\.4)(/[0-9]{1,3})?",
+            network in "([0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}|[0-9a-f:]{2,9}|\
+                ::ffff:1\\.2\\.3\\.4)(/[0-9]{1,3})?",
             (since, until) in any::<(u64, u64)>(),
             count in any::<u32>(),
             reason in "(\\PC|\\\\[nu\"]|[\n\"]){0,12}",
@@ -85,7 +86,8 @@ mod tests {
         ) {
             let reason = serde_json::to_string(&reason).unwrap();
             let line = format!(
-                r#"{{"network":"{network}","since":{since},"until":{until},"count":{count},"reason":{reason}{more}}}{tail}"#
+                "{{\"network\":\"{network}\",\"since\":{since},\"until\":{until},\
+                    \"count\":{count},\"reason\":{reason}{more}}}{tail}"
             );
             assert_reads_back(line.as_bytes());
         }

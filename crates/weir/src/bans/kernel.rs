@@ -371,7 +371,14 @@ mod tests {
         #[test]
         fn changes_make_a_table_what_it_should_be(
             forgets in any::<bool>(),
-            steps in prop::collection::vec((prop::collection::vec((0u8..12, 0u8..6, 0u64..9), 0..6), 0u64..4, any::<bool>()), 1..40),
+            steps in prop::collection::vec(
+                (
+                    prop::collection::vec((0u8..12, 0u8..6, 0u64..9), 0..6),
+                    0u64..4,
+                    any::<bool>()
+                ),
+                1..40
+            ),
         ) {
             let (mut standing, mut table) =
                 (Standing { forgets, ..Standing::default() }, BTreeMap::new());

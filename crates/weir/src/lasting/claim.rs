@@ -304,7 +304,10 @@ mod tests {
         let is_refused = || {
             let mut claim = claim(&path);
             let taken = claim.take();
-            matches!(taken, Taken::Now(Some(note)) if note.contains("(another file has the name of its lock"))
+            matches!(
+                taken,
+                Taken::Now(Some(note)) if note.contains("(another file has the name of its lock")
+            )
         };
         for text in ["words", "4711\n4712\n", "123456789012"] {
             std::fs::write(&lock, text).unwrap();
@@ -325,7 +328,8 @@ mod tests {
             std::fs::write(&lock, "").unwrap();
             std::os::unix::fs::chown(&lock, Some(65_534), None).unwrap();
             assert!(is_refused() && lock.exists());
-            assert!(foreign(&lock).is_some_and(|who| who.starts_with("a program of another user, number 65534 (")));
+            let stranger = "a program of another user, number 65534 (";
+            assert!(foreign(&lock).is_some_and(|who| who.starts_with(stranger)));
             std::os::unix::fs::chown(&lock, Some(0), None).unwrap();
         }
         std::fs::write(&lock, "").unwrap();

@@ -163,9 +163,10 @@ mod tests {
         take_its_place(next, &path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(why(&path), "");
-        assert!(
-            matches!(preface(&mut open(&path).unwrap()), Err(Refused::Unusable(why)) if why.contains("in the middle"))
-        );
+        assert!(matches!(
+            preface(&mut open(&path).unwrap()),
+            Err(Refused::Unusable(why)) if why.contains("in the middle")
+        ));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o620)).unwrap();
         assert!(why(&path).starts_with("others may write it (mode 620)"), "{}", why(&path));
         let link = directory.path("link");

@@ -93,11 +93,14 @@ fn the_kernel_judges_as_line_cost_does() {
         let late = board.lines().iter().any(|line| line.is_late(clock_us()));
         (costs, taker, late)
     };
-    proptest!(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }, |(told in proptest::array::uniform2(any_told()))| {
+    let config =
+        ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(told in proptest::array::uniform2(any_told()))| {
         let (costs, taker, late) = seen(&told);
         // Turns continue during the computation, on a busy machine until they are late.
         prop_assume!(!late);
-        let longer_ns = if told.iter().any(|told| told.turn_us.is_some()) { LATE_TURN_US * 1_000 } else { 0 };
+        let is_longer = told.iter().any(|told| told.turn_us.is_some());
+        let longer_ns = if is_longer { LATE_TURN_US * 1_000 } else { 0 };
         if costs[0].abs_diff(costs[1]) > NEGLIGIBLE_NS + longer_ns {
             prop_assert_eq!(taker, usize::from(costs[1] < costs[0]), "{:?}", costs);
         }

@@ -223,9 +223,10 @@ mod tests {
             heard => panic!("{heard:?}"),
         }
         assert_eq!(other.recv(&mut [0; 2]).expect("it arrived"), 1);
-        assert!(
-            matches!(new.hear(LATE).expect("understood"), Heard::Message(ToNew::All, descriptors) if descriptors.is_empty())
-        );
+        assert!(matches!(
+            new.hear(LATE).expect("understood"),
+            Heard::Message(ToNew::All, descriptors) if descriptors.is_empty()
+        ));
     }
 
     #[test]

@@ -112,7 +112,8 @@ fn a_server_that_comes_back_has_its_verdict() {
 fn a_broken_line_costs_that_line_and_a_broken_file_is_left_alone() {
     let directory = Directory::new("verdicts-broken");
     let plan = plan(&state(&directory), &["10.0.0.1:80"]);
-    let line = r#"{"upstream":"app","server":"10.0.0.1:80","verdict":"unfit","doubt":"fails-rehearsal","since":7}"#;
+    let line = "{\"upstream\":\"app\",\"server\":\"10.0.0.1:80\",\"verdict\":\"unfit\",\
+        \"doubt\":\"fails-rehearsal\",\"since\":7}";
     std::fs::write(directory.path("pipelining"), format!("{{\n\n{line}\n{}", &line[..30])).unwrap();
     let (verdicts, said) = opened(&plan, false);
     assert_eq!(known(&verdicts), [("10.0.0.1:80".to_owned(), UNFIT)]);

@@ -13,7 +13,11 @@ use crate::kit::{
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
-on_both_drivers!(shares_follow_the_weights, sessions_stay_and_move; alone: load_leaves_a_slow_server);
+on_both_drivers!(
+    shares_follow_the_weights,
+    sessions_stay_and_move;
+    alone: load_leaves_a_slow_server,
+);
 
 /// Configures an upstream of these servers, each with its own options.
 fn upstream(servers: &[(&Server, &str)], more: &str) -> String {

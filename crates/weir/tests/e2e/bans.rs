@@ -121,7 +121,8 @@ fn a_file_that_others_may_have_written_is_not_believed(io: Io) {
         .expect("after 1970")
         .as_secs();
     let planted = format!(
-        "{{\"network\":\"198.51.100.0/24\",\"since\":{now},\"until\":{},\"count\":1,\"reason\":\"planted\"}}\n",
+        "{{\"network\":\"198.51.100.0/24\",\"since\":{now},\"until\":{},\"count\":1,\
+            \"reason\":\"planted\"}}\n",
         now + 9999
     );
     let mode = |path: &Path, mode| {

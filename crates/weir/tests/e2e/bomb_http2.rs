@@ -179,7 +179,8 @@ fn an_nginx_that_leaves_is_left(io: Io) {
     let files = certificate(&scratch, "rsa", &["a.test"], 9);
     let (certificate, key) = (files.certificate.display(), files.key.display());
     let more = format!(
-        "listen {plain} http2; listen {sealed} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key};
+        "listen {plain} http2; listen {sealed} ssl http2;
+         ssl_certificate {certificate}; ssl_certificate_key {key};
          keepalive_requests 50;"
     );
     let _nginx = Nginx::start(&[("small", b"abc"), ("large", &pattern(LARGE))], &more);

@@ -170,7 +170,11 @@ fn what_servers_are_asked_for_most(io: Io) {
     }
     let told = json(&weir, &["cache", "top", "--by", "misses", "--json"]);
     let (first, other) = ("http://a/x", "http://a/y");
-    let missed = |url: &str, misses: u64| json!({"url": url, "upstream": "app", "misses": misses, "over": 0, "why": "never-usable"});
+    let missed = |url: &str, misses: u64| {
+        json!({
+            "url": url, "upstream": "app", "misses": misses, "over": 0, "why": "never-usable"
+        })
+    };
     assert_eq!(told["missed"], json!([missed(first, 3), missed(other, 1)]), "{told}");
     let shown = weir.answer(&["cache", "top", "--by", "misses", "-n", "1"]);
     assert!(

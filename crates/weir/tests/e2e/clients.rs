@@ -204,10 +204,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         path, _, query = self.path.partition('?')
         given, body = self.headers, self.body()
-        new = {'PATH_INFO': path, 'QUERY_STRING': query, 'REQUEST_METHOD': self.command, 'CONTENT_LENGTH': str(len(body)),
-            'CONTENT_TYPE': given.get('Content-Type', ''), 'HTTP_CONTENT_ENCODING': given.get('Content-Encoding', ''),
-            'GIT_PROTOCOL': given.get('Git-Protocol', ''), 'GIT_PROJECT_ROOT': sys.argv[1], 'GIT_HTTP_EXPORT_ALL': '1'}
-        done = subprocess.run(['git', 'http-backend'], input=body, stdout=subprocess.PIPE, env=dict(os.environ, **new))
+        new = {'PATH_INFO': path, 'QUERY_STRING': query, 'REQUEST_METHOD': self.command,
+            'CONTENT_LENGTH': str(len(body)), 'CONTENT_TYPE': given.get('Content-Type', ''),
+            'HTTP_CONTENT_ENCODING': given.get('Content-Encoding', ''),
+            'GIT_PROTOCOL': given.get('Git-Protocol', ''), 'GIT_PROJECT_ROOT': sys.argv[1],
+            'GIT_HTTP_EXPORT_ALL': '1'}
+        done = subprocess.run(['git', 'http-backend'], input=body, stdout=subprocess.PIPE,
+            env=dict(os.environ, **new))
         head, _, rest = done.stdout.partition(b'\r\n\r\n')
         fields = [line.split(': ', 1) for line in head.decode().split('\r\n')]
         status = [value for name, value in fields if name == 'Status']

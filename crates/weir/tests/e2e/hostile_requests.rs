@@ -23,14 +23,20 @@ macro_rules! letters {
 }
 
 letters! {
-    a1_length_and_chunked = "A1", a2_chunked_and_length = "A2", a3_transfer_codings = "A3", a5_hidden_lengths = "A5",
-    a6_chunked_where_unusual = "A6", a7_lengths = "A7", a8_chunk_sizes = "A8", a9_chunk_extensions = "A9",
-    a10_chunk_ends = "A10", a11_trailers = "A11", a12_http_10 = "A12", a13_bodies_where_unusual = "A13",
+    a1_length_and_chunked = "A1", a2_chunked_and_length = "A2", a3_transfer_codings = "A3",
+    a5_hidden_lengths = "A5",
+    a6_chunked_where_unusual = "A6", a7_lengths = "A7", a8_chunk_sizes = "A8",
+    a9_chunk_extensions = "A9",
+    a10_chunk_ends = "A10", a11_trailers = "A11", a12_http_10 = "A12",
+    a13_bodies_where_unusual = "A13",
     a16_expectations = "A16", a17_local_answers = "A17",
-    b1_bare_lf = "B1", b2_bare_cr = "B2", b3_control_bytes = "B3", b4_folds = "B4", b5_space_before_colon = "B5",
-    b6_names = "B6", b7_underscores = "B7", b8_first_lines = "B8", b9_limits = "B9", b11_connection_options = "B11",
+    b1_bare_lf = "B1", b2_bare_cr = "B2", b3_control_bytes = "B3", b4_folds = "B4",
+    b5_space_before_colon = "B5",
+    b6_names = "B6", b7_underscores = "B7", b8_first_lines = "B8", b9_limits = "B9",
+    b11_connection_options = "B11",
     b12_loops = "B12",
-    c1_hosts = "C1", c2_absolute_forms = "C2", c3_forms = "C3", c4_paths = "C4", c7_forwarded = "C7",
+    c1_hosts = "C1", c2_absolute_forms = "C2", c3_forms = "C3", c4_paths = "C4",
+    c7_forwarded = "C7",
     c8_methods = "C8", c9_method_override = "C9",
     k5_integers = "K5",
 }

@@ -166,15 +166,18 @@ const SCRIPT: &str = "
 async function work() {
   const large = new Uint8Array(await (await fetch('/large')).arrayBuffer());
   const sent = await (await fetch('/sum', { method: 'POST', body: large.slice(0, 400000) })).text();
-  const all = await Promise.all([...Array(80).keys()].map(n => fetch('/small?' + n).then(answer => answer.text())));
-  return `${large.reduce((sum, byte) => sum + byte, 0)}, ${sent}, ${all.filter(text => text == '0').length}`;
+  const all = await Promise.all([...Array(80).keys()].map(
+    n => fetch('/small?' + n).then(answer => answer.text())));
+  const total = large.reduce((sum, byte) => sum + byte, 0);
+  return `${total}, ${sent}, ${all.filter(text => text == '0').length}`;
 }";
 
 /// The same by node's own client: the address comes behind the script.
 const NODE: &str = "
 const client = require('http2').connect(process.argv[1], { rejectUnauthorized: false });
 const fetch = (path, with_ = {}) => new Promise((done, failed) => {
-  const request = client.request({ ':path': path, ':method': with_.method || 'GET' }, { endStream: !with_.body });
+  const head = { ':path': path, ':method': with_.method || 'GET' };
+  const request = client.request(head, { endStream: !with_.body });
   const parts = [];
   request.on('data', part => parts.push(part)).on('error', failed);
   request.on('end', () => { const all = Buffer.concat(parts);

@@ -327,7 +327,8 @@ fn what_is_not_for_it_passes_by(io: Io) {
         let rules = scratch.write(
             "nat.nft",
             b"table ip nat {
-                chain in { type nat hook prerouting priority dstnat; ip daddr 198.18.1.1 tcp dport 8080 dnat to 198.18.2.2 }
+                chain in { type nat hook prerouting priority dstnat;
+                    ip daddr 198.18.1.1 tcp dport 8080 dnat to 198.18.2.2 }
                 chain out { type nat hook postrouting priority srcnat; tcp sport 4010 masquerade }
             }\n",
         );

@@ -254,8 +254,10 @@ fn by_tproxy(io: Io) {
                     tcp option md5sig exists accept
                     tcp option 29 exists accept
                     tcp option mptcp exists accept
-                    iifname pc tcp dport 8080 tcp flags & (syn | ack) == syn meta nfproto ipv4 tproxy ip to :1234 meta mark set 1 accept
-                    iifname pc tcp dport 8080 tcp flags & (syn | ack) == syn meta nfproto ipv6 tproxy ip6 to :1234 meta mark set 1 accept
+                    iifname pc tcp dport 8080 tcp flags & (syn | ack) == syn \
+                    meta nfproto ipv4 tproxy ip to :1234 meta mark set 1 accept
+                    iifname pc tcp dport 8080 tcp flags & (syn | ack) == syn \
+                    meta nfproto ipv6 tproxy ip6 to :1234 meta mark set 1 accept
                 }
             }\n",
         );

@@ -73,7 +73,8 @@ fn a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared(io:
     let scratch = Scratch::new();
     let state = scratch.path("pipelining");
     let line = format!(
-        "{{\"upstream\":\"app\",\"server\":\"{}\",\"verdict\":\"unfit\",\"doubt\":\"fails-rehearsal\",\"since\":1700000000}}\n",
+        "{{\"upstream\":\"app\",\"server\":\"{}\",\"verdict\":\"unfit\",\
+            \"doubt\":\"fails-rehearsal\",\"since\":1700000000}}\n",
         server.address
     );
     fs::write(&state, &line).expect("it can be written");

@@ -284,7 +284,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_set_is_all_its_patterns(
-            patterns in prop::collection::vec((prop::sample::select(vec!["", "=", "*.", "."]), name()), 0..8),
+            patterns in prop::collection::vec(
+                (prop::sample::select(vec!["", "=", "*.", "."]), name()),
+                0..8
+            ),
             host in name(),
         ) {
             let texts: Vec<String> =

@@ -47,7 +47,8 @@ impl Stamp {
         );
         let _ = write!(
             self.iso,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{sign}{east_h:02}:{east_m:02}"
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}\
+                {sign}{east_h:02}:{east_m:02}"
         );
     }
 

@@ -12,7 +12,8 @@ macro_rules! names {
 
         impl Name {
             /// Every name: its word without the `$`, and its meaning.
-            pub const ALL: &[(Name, &str, &str)] = &[$((Name::$variant, $word, concat!($($help),+).trim_ascii()),)+];
+            pub const ALL: &[(Name, &str, &str)] =
+                &[$((Name::$variant, $word, concat!($($help),+).trim_ascii()),)+];
         }
     };
 }

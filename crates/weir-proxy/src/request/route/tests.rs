@@ -392,7 +392,10 @@ proptest! {
     /// A compiled table gives the same result as a scan of all routes.
     #[test]
     fn the_table_equals_a_search_of_all_routes(
-        paths in prop::collection::vec(prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/ab", "/b/a/b"]), 0..8),
+        paths in prop::collection::vec(
+            prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/ab", "/b/a/b"]),
+            0..8
+        ),
         wanted in pieces(),
     ) {
         let routes = paths

@@ -68,7 +68,10 @@ impl Requirements {
 /// differ in which they take.
 fn is_media_type(text: &[u8]) -> bool {
     let mut parts = text.split(|byte| *byte == b'/');
-    matches!((parts.next(), parts.next(), parts.next()), (Some(kind), Some(part), None) if is_token(kind) && is_token(part))
+    matches!(
+        (parts.next(), parts.next(), parts.next()),
+        (Some(kind), Some(part), None) if is_token(kind) && is_token(part)
+    )
 }
 
 /// Whether a server may take another method from a request than its own.

@@ -194,7 +194,16 @@ proptest! {
 
     #[test]
     fn no_input_breaks_it(
-        targets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..40), any::<u64>(), any::<u64>(), any::<u32>(), any::<u64>()), 0..600),
+        targets in prop::collection::vec(
+            (
+                prop::collection::vec(any::<u8>(), 0..40),
+                any::<u64>(),
+                any::<u64>(),
+                any::<u32>(),
+                any::<u64>()
+            ),
+            0..600
+        ),
     ) {
         let mut classes = Classes::default();
         for (target, before, answers, in_flight, elapsed_us) in targets {

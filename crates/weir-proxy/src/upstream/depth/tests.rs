@@ -272,7 +272,10 @@ proptest! {
     #[test]
     fn no_input_breaks_the_bounds(
         queue_size in 0..200u32,
-        input in prop::collection::vec((any::<u64>(), 0..64u32, any::<u32>(), any::<u32>(), any::<bool>()), 0..500),
+        input in prop::collection::vec(
+            (any::<u64>(), 0..64u32, any::<u32>(), any::<u32>(), any::<bool>()),
+            0..500
+        ),
     ) {
         let mut depth = Depth::new(PipelineMode::Adaptive, queue_size);
         let mut now_us = 0u64;

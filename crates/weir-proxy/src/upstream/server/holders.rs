@@ -102,7 +102,10 @@ mod tests {
     proptest! {
         #[test]
         fn counts_are_those_of_positions(
-            steps in prop::collection::vec((0usize..40, 0u32..3, any::<bool>(), any::<bool>()), 1..200),
+            steps in prop::collection::vec(
+                (0usize..40, 0u32..3, any::<bool>(), any::<bool>()),
+                1..200
+            ),
         ) {
             let (mut holders, mut model, mut cut) =
                 (Holders::default(), BTreeMap::new(), [false; 3]);

@@ -125,7 +125,8 @@ fn bounds_are_exact() {
     let text = text(1, Format::OpenMetrics);
     let count = |le: &str| {
         let start = format!(
-            "weir_server_response_seconds_bucket{{upstream=\"app\",server=\"host-0\\\"\\\\:90\",le=\"{le}\"}} "
+            "weir_server_response_seconds_bucket{{upstream=\"app\",\
+                server=\"host-0\\\"\\\\:90\",le=\"{le}\"}} "
         );
         text.lines()
             .find_map(|line| line.strip_prefix(&start))

@@ -37,7 +37,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => (prop::collection::vec(0u8..6, 1..4), 0u64..400, any::<bool>()).prop_map(|(a, ttl, whole)| Step::Answer(a, ttl, whole)),
+        3 => (prop::collection::vec(0u8..6, 1..4), 0u64..400, any::<bool>())
+            .prop_map(|(a, ttl, whole)| Step::Answer(a, ttl, whole)),
         1 => prop::option::of(0u64..100).prop_map(Step::Nothing),
         1 => Just(Step::Failed),
     ]

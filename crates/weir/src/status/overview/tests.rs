@@ -142,7 +142,10 @@ fn one_server() -> document::ServerStatus {
         closed_why: closed_why.map(str::to_owned),
         ..document::Row::default()
     };
-    let totals = serde_json::json!({ "requests": 1_800_312, "retries": 2, "doubts": { "garbage": 2 }, "glitches": { "line-fold": 7 }, "closes": { "reset": 1 } });
+    let totals = serde_json::json!({
+        "requests": 1_800_312, "retries": 2, "doubts": { "garbage": 2 },
+        "glitches": { "line-fold": 7 }, "closes": { "reset": 1 }
+    });
     document::ServerStatus {
         version: 1,
         upstream: "app".to_owned(),

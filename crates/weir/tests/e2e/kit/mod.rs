@@ -48,11 +48,15 @@ macro_rules! on_both_drivers {
     ($($name:ident),* $(,)? $(; alone: $($alone:ident),* $(,)?)?) => {
         mod uring {
             $( #[test] fn $name() { super::$name($crate::kit::Io::Uring); } )*
-            $( mod alone { $( #[test] fn $alone() { super::super::$alone($crate::kit::Io::Uring); } )* } )?
+            $( mod alone {
+                $( #[test] fn $alone() { super::super::$alone($crate::kit::Io::Uring); } )*
+            } )?
         }
         mod epoll {
             $( #[test] fn $name() { super::$name($crate::kit::Io::Epoll); } )*
-            $( mod alone { $( #[test] fn $alone() { super::super::$alone($crate::kit::Io::Epoll); } )* } )?
+            $( mod alone {
+                $( #[test] fn $alone() { super::super::$alone($crate::kit::Io::Epoll); } )*
+            } )?
         }
     };
 }
@@ -63,8 +67,12 @@ macro_rules! rows_on_both_drivers {
     ($run:ident: $($name:ident),* $(,)?) => {
         /// The rows that have a test.
         const ROWS: &[&str] = &[$(stringify!($name)),*];
-        mod uring { $( #[test] fn $name() { super::$run($crate::kit::Io::Uring, stringify!($name)); } )* }
-        mod epoll { $( #[test] fn $name() { super::$run($crate::kit::Io::Epoll, stringify!($name)); } )* }
+        mod uring {
+            $( #[test] fn $name() { super::$run($crate::kit::Io::Uring, stringify!($name)); } )*
+        }
+        mod epoll {
+            $( #[test] fn $name() { super::$run($crate::kit::Io::Epoll, stringify!($name)); } )*
+        }
     };
 }
 pub(crate) use rows_on_both_drivers;

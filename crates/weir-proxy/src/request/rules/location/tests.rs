@@ -172,14 +172,23 @@ proptest! {
     #[test]
     fn c10_no_request_leads_elsewhere(
         parts in prop::collection::vec(prop::sample::select(
-            &["/", "//", "\\", "@", "evil.example", ":", "?", "#", "%", "%2f", "%0d%0a", "http://", "a", ".", "..", "\u{7f}", "\"", "&", "%5c", "x@y"][..],
+            &[
+                "/", "//", "\\", "@", "evil.example", ":", "?", "#", "%", "%2f", "%0d%0a",
+                "http://", "a", ".", "..", "\u{7f}", "\"", "&", "%5c", "x@y"
+            ][..],
         ), 0..10),
-        front in prop::sample::select(&["/", "//", "http://b.example/", "http://b.example", "*", ""][..]),
-        host in prop::sample::select(&["b.example", "B.example:80", "[::1]", "b.example.", "a@b", "b!$&'()*+;=c", "a/b", ""][..]),
+        front in prop::sample::select(
+            &["/", "//", "http://b.example/", "http://b.example", "*", ""][..]
+        ),
+        host in prop::sample::select(&[
+            "b.example", "B.example:80", "[::1]", "b.example.", "a@b", "b!$&'()*+;=c", "a/b", ""
+        ][..]),
         value in "[ -~\u{80}-\u{ff}]{0,20}",
         text in prop::sample::select(&[
-            "https://$host$request_uri", "https://own.example:1$request_uri", "$request_uri", "/$request_uri", "/a$request_uri",
-            "/$http_x/$http_x", "https://$host/$http_x?$http_x#$http_x", "https://own.example:1?a=$request_uri&b=$http_host",
+            "https://$host$request_uri", "https://own.example:1$request_uri", "$request_uri",
+            "/$request_uri", "/a$request_uri", "/$http_x/$http_x",
+            "https://$host/$http_x?$http_x#$http_x",
+            "https://own.example:1?a=$request_uri&b=$http_host",
             "https://own.example:1/$http_x$request_uri",
         ][..]),
     ) {
