@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, Errors, Experts, PinningChoice, find_path, load};
 use weir_http::Pseudonym;
-use weir_io::{Board, LocalRoutes};
+use weir_io::{Board, LocalRoutes, Probe};
 use weir_proxy::forward::policy::IsLocal;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Known, ListenerPlan, Location, Plan, SERVERS_SPARE};
@@ -173,12 +173,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     };
     let running = weir_worker::prepare(&setup, listeners).map_err(not_started);
     let mut running = running.map_err(|failure| user.explained(failure, &config))?;
-    tell(format_args!(
-        "{probe}; {}; listening on {}{}",
-        counted(workers),
-        list(running.addresses()),
-        user.suffix()
-    ));
+    tell_start(&probe, workers, &running, &user);
     let as_root =
         (source.again.is_some() && heritage.predecessor.is_none()).then(|| user.note()).flatten();
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
@@ -224,6 +219,16 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let ended = supervise(running, &signals, Journal::new(setup.plan), &desk, eyes);
     keepers.finish(&signals);
     ended
+}
+
+/// Logs what runs, and where it listens.
+fn tell_start(probe: &Probe, workers: u32, running: &Running, user: &NewUser) {
+    tell(format_args!(
+        "{probe}; {}; listening on {}{}",
+        counted(workers),
+        list(running.addresses()),
+        user.suffix()
+    ));
 }
 
 /// Reports that the control plane is missing.

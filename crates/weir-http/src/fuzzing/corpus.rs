@@ -578,6 +578,16 @@ pub fn chunked() -> Vec<ChunkedCase> {
     bad("a10", "chunk-line-end", "5\rhello\r\n0\r\n\r\n");
     bad("a10", "chunk-line-end", "0\r\n\rx");
     bad("a10", "chunk-line-end", "0\r\n\n");
+    cases.extend(trailers());
+    cases
+}
+
+/// Returns the cases of invalid trailers.
+fn trailers() -> Vec<ChunkedCase> {
+    let mut cases = Vec::new();
+    let mut bad = |row, word, text: &str| {
+        cases.push(ChunkedCase { row, input: wire(text), expected: Err(word) });
+    };
     let forbidden = [
         "Content-Length: 50",
         "Transfer-Encoding: chunked",

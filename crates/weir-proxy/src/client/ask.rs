@@ -131,12 +131,8 @@ impl Asks {
         let verdict = verdict_of(upstream, upstream_plan, &request, traits, from, to, cx);
         if let Verdict::Refused { left_us } = verdict {
             answers.conns.exchange_mut(slot).ruled = ruled;
-            answers.fail_exchange_for(
-                slot,
-                Cause::Suspect,
-                Some(left_us.div_ceil(1_000_000) as u32),
-                cx,
-            );
+            let left_s = left_us.div_ceil(1_000_000) as u32;
+            answers.fail_exchange_for(slot, Cause::Suspect, Some(left_s), cx);
             return None;
         }
         let mut ask = self.begin_asking(answers, slot, upstream, traits, cx);

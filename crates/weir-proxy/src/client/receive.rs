@@ -570,14 +570,8 @@ pub(super) fn go_on(
         return;
     }
     if leads_home(&mut clients.answers.conns, exchange, upstream, cx) {
-        return clients.answer_locally(
-            index,
-            exchange,
-            head,
-            here,
-            Cause::OwnDestination.into(),
-            cx,
-        );
+        let local = Cause::OwnDestination.into();
+        return clients.answer_locally(index, exchange, head, here, local, cx);
     }
     if clients.conn(index).flags.proxied {
         cx.usage.requested(clients.conn(index).account(), head.method == Method::Connect);

@@ -303,7 +303,13 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
         text.family(name, Type::Gauge, help);
         text.sample(&[], value);
     }
-    let Some(snapshot) = cache.snapshot else { return };
+    if let Some(snapshot) = &cache.snapshot {
+        snapshot_metrics(text, snapshot);
+    }
+}
+
+/// Adds the families of metrics about the snapshot.
+fn snapshot_metrics(text: &mut Exposition, snapshot: &Kept) {
     let gauges = [
         (
             "cache_snapshot_timestamp_seconds",

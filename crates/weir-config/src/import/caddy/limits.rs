@@ -71,17 +71,7 @@ impl<'t> Zone<'t> {
         scope: &Scope,
     ) -> Result<(), String> {
         let tree = caddy.tree;
-        for (_, line) in tree.children(self.at) {
-            match line.name() {
-                "key" | "window" | "events" | "match" => {}
-                "ipv4_prefix" | "ipv6_prefix" => caddy.draft.lost(
-                    line,
-                    "`prefix` in `shield` sets how much of an address is one client, \
-                        for all limits",
-                ),
-                _ => caddy.draft.missing(line, Missing::Nothing),
-            }
-        }
+        self.check_lines(caddy);
         let value = |name: &str| tree.last(self.at, name).map_or("", |line| line.argument(1));
         let window = parse_time(value("window"))?;
         let most =
@@ -149,6 +139,22 @@ impl<'t> Zone<'t> {
             });
         }
         Ok(())
+    }
+
+    /// Reports its lines that weir does not support.
+    fn check_lines(&self, caddy: &mut Caddy<'t, '_, '_>) {
+        let tree = caddy.tree;
+        for (_, line) in tree.children(self.at) {
+            match line.name() {
+                "key" | "window" | "events" | "match" => {}
+                "ipv4_prefix" | "ipv6_prefix" => caddy.draft.lost(
+                    line,
+                    "`prefix` in `shield` sets how much of an address is one client, \
+                        for all limits",
+                ),
+                _ => caddy.draft.missing(line, Missing::Nothing),
+            }
+        }
     }
 
     /// Returns the key that it counts by, as weir writes it; empty: each client.

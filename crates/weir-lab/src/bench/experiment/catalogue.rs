@@ -3,6 +3,7 @@
 //! A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
 
 use super::block_cells;
+use super::block_targets;
 use super::cache_cells;
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL, clients};
 use super::even_cells;
@@ -177,7 +178,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         seconds: 2,
         axes: &[],
         compared: &[],
-        targets: targets::BLOCK,
+        targets: block_targets::BLOCK,
     },
     Experiment {
         name: "late",

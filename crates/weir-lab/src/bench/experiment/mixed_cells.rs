@@ -68,8 +68,7 @@ pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
     vec![
         cell(
             "beside-8",
-            "1,000 fast GETs a second beside 8 clients with 25 ms answers and \
-            pauses",
+            "1,000 fast GETs a second beside 8 clients with 25 ms answers and pauses",
             FAST,
             BESIDE_8,
         ),
@@ -101,22 +100,19 @@ pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
         ),
         cell(
             "any-500",
-            "100 requests a second that take 500 ms, any number \
-            at once",
+            "100 requests a second that take 500 ms, any number at once",
             clock(100, "/?delay=500ms"),
             &[],
         ),
         cell(
             "any-100",
-            "500 requests a second that take 100 ms, any number \
-            at once",
+            "500 requests a second that take 100 ms, any number at once",
             clock(500, "/?delay=100ms"),
             &[],
         ),
         cell(
             "any-20",
-            "2,000 requests a second that take 20 ms, any number \
-            at once",
+            "2,000 requests a second that take 20 ms, any number at once",
             clock(2000, "/?delay=20ms"),
             &[],
         ),

@@ -8,6 +8,7 @@
 
 pub(super) mod block;
 pub(super) mod block_cells;
+mod block_targets;
 pub(super) mod cache;
 pub(super) mod cache_cells;
 pub(super) mod catalogue;

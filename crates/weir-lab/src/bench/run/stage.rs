@@ -21,7 +21,7 @@ use super::settings::{self, Shape, http2, tls, tuned};
 use super::slow_link;
 use crate::bench::experiment::cache::ROOM_MIB;
 use crate::bench::experiment::cells::{Cell, Load, SMALL};
-use crate::bench::experiment::contenders::{self, BEFORE, Contender, WEIR, What};
+use crate::bench::experiment::contenders::{self, BEFORE, Contender, WEIR, WeirSettings, What};
 use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
 use crate::bench::experiment::tuning::{Tuning, USUAL};
 use crate::bench::record::setting::{Setting, without_ports};
@@ -315,33 +315,8 @@ impl Stage {
             What::Origin(io) => {
                 vec![start_origin(&self.weir, address, self.cores, &["--io", io], &log)?]
             }
-            What::Nginx => {
-                let workers = (
-                    self.shape(contender, clients)?.processes.max(self.cores as u64),
-                    self.descriptors,
-                );
-                let text =
-                    settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
-                let text = self.sealed(contender, cell, tuned(text, tuning))?;
-                vec![start_nginx(
-                    &self.programs,
-                    &self.file(contender, &text)?,
-                    &self.directory,
-                    &log,
-                )?]
-            }
-            What::NginxForward => {
-                let workers = (
-                    self.shape(contender, clients)?.processes.max(self.cores as u64),
-                    self.descriptors,
-                );
-                let text = settings::nginx_forward(&self.directory, address, workers);
-                vec![start_nginx(
-                    &self.programs,
-                    &self.file(contender, &text)?,
-                    &self.directory,
-                    &log,
-                )?]
+            What::Nginx | What::NginxForward => {
+                vec![self.start_nginx(contender, (cell, tuning), address, &log)?]
             }
             What::HaproxyTcp(_) | What::Caching(_) => {
                 return self.start_by_text(contender, address, (clients, tuning));
@@ -354,31 +329,13 @@ impl Stage {
             What::WeirClosing => {
                 let (closing, to) = self.start_closing()?;
                 origin = Some((closing, to));
-                vec![self.start_weir(
-                    contender.name,
-                    &settings::weir(address, to, self.cores, WEIR),
-                    &log,
-                )?]
+                let text = settings::weir(address, to, self.cores, WEIR);
+                vec![self.start_weir(contender.name, &text, &log)?]
             }
             What::Weir(weir) => {
-                let shape = self.shape(contender, clients)?;
-                addresses = free_addresses(shape.processes as u8)?;
-                let program = if weir.is_before { self.programs.path(BEFORE) } else { None };
-                let program = program.as_deref().unwrap_or(&self.weir);
-                let text = |at| {
-                    settings::weir(at, self.addresses[0], shape.threads, weir.for_clients(clients))
-                };
-                let started = addresses.iter().enumerate().map(|(nth, at)| {
-                    let log = self.directory.join(format!("{}.{nth}.log", contender.name));
-                    let text = self.sealed(contender, cell, text(*at))?;
-                    self.start_weir_at(
-                        program,
-                        &format!("{}.{nth}", contender.name),
-                        &text,
-                        (&log, None),
-                    )
-                });
-                started.collect::<io::Result<_>>()?
+                let (own, started) = self.start_weirs(contender, cell, weir)?;
+                addresses = own;
+                started
             }
             What::Pingora => {
                 let words = [address.to_string(), self.cores.to_string()];
@@ -397,10 +354,8 @@ impl Stage {
             | What::Through(_)
             | What::Rival(_)
             | What::HaproxyCapped(_) => {
-                return Err(io::Error::other(format!(
-                    "{} is started by its own load only",
-                    contender.name
-                )));
+                let name = contender.name;
+                return Err(io::Error::other(format!("{name} is started by its own load only")));
             }
         };
         let destination = contender.what.is_forward().then_some(self.addresses[0]);
@@ -477,6 +432,49 @@ impl Stage {
     fn shape(&self, contender: Contender, clients: u32) -> io::Result<Shape> {
         settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores)
             .map_err(io::Error::other)
+    }
+
+    /// Starts nginx as a reverse or as a forward proxy.
+    fn start_nginx(
+        &self,
+        contender: Contender,
+        (cell, tuning): (&Cell, Tuning),
+        address: SocketAddr,
+        log: &Path,
+    ) -> io::Result<Process> {
+        let shape = self.shape(contender, cell.load.connections())?;
+        let workers = (shape.processes.max(self.cores as u64), self.descriptors);
+        let text = if contender.what == What::NginxForward {
+            settings::nginx_forward(&self.directory, address, workers)
+        } else {
+            let text = settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
+            self.sealed(contender, cell, tuned(text, tuning))?
+        };
+        start_nginx(&self.programs, &self.file(contender, &text)?, &self.directory, log)
+    }
+
+    /// Starts as many processes of weir as its descriptors require, each on its own address.
+    fn start_weirs(
+        &self,
+        contender: Contender,
+        cell: &Cell,
+        weir: WeirSettings,
+    ) -> io::Result<(Vec<SocketAddr>, Vec<Process>)> {
+        let clients = cell.load.connections();
+        let shape = self.shape(contender, clients)?;
+        let addresses = free_addresses(shape.processes as u8)?;
+        let program = if weir.is_before { self.programs.path(BEFORE) } else { None };
+        let program = program.as_deref().unwrap_or(&self.weir);
+        let text =
+            |at| settings::weir(at, self.addresses[0], shape.threads, weir.for_clients(clients));
+        let started = addresses.iter().enumerate().map(|(nth, at)| {
+            let name = format!("{}.{nth}", contender.name);
+            let log = self.directory.join(format!("{name}.log"));
+            let text = self.sealed(contender, cell, text(*at))?;
+            self.start_weir_at(program, &name, &text, (&log, None))
+        });
+        let started = started.collect::<io::Result<_>>()?;
+        Ok((addresses, started))
     }
 
     /// Starts as many processes as its descriptors require, all on one address.
