@@ -9,12 +9,14 @@ use super::nothing_found;
 use super::sources::{Source, code, rust_files, without_tests, words};
 use super::tidy::{RING_0, is_test};
 
-/// Lines of a function of product code, from the one with `fn` to its closing brace.
-const FUNCTION_LINES_MAX: usize = 70;
+/// Lines of a function of product code, from the one with `fn` to its closing brace. The limit was
+/// 70 for lines of 120 columns; with 100 columns, the same code needs a sixth more lines.
+const FUNCTION_LINES_MAX: usize = 84;
 /// Functions that are longer, as `file: name`.
 const LONG_FUNCTIONS: &[(&str, usize)] = &[];
-/// Lines of a file, without its own tests. More than that usually is two jobs.
-const FILE_LINES_MAX: usize = 600;
+/// Lines of a file, without its own tests. More than that usually is two jobs. The limit was 600
+/// for lines of 120 columns.
+const FILE_LINES_MAX: usize = 720;
 /// Files that are longer.
 const LONG_FILES: &[(&str, usize)] = &[];
 
@@ -74,8 +76,9 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
         let Some(name) = function_name(line) else { continue };
         let indent = &line[..line.len() - line.trim_start().len()];
         let ends = |line: &&str| {
-            line.strip_prefix(indent)
-                .is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
+            line.strip_prefix(indent).is_some_and(|rest| {
+                rest == "}" || rest.starts_with([')', '-']) && rest.ends_with(';')
+            })
         };
         let count =
             if line.ends_with(['}', ';']) { Some(0) } else { lines[at..].iter().position(ends) };
@@ -244,9 +247,9 @@ fn functions_are_measured() {
     let text = "fn a() {}\n\nimpl B {\n    // fn no() {\n    pub(crate) const fn c(\n        d: \
         u8,\n    ) -> u8 {\n        d\n    }\n}\n\
         pub fn e<F: Fn(u8)>(f: F)\nwhere\n    F: Copy,\n{\n    fn g() {\n        h();\n    }\n}\n\
-        trait I {\n    fn j(\n        &self,\n    ) -> u8;\n}\n\
+        trait I {\n    fn j(\n        &self,\n    ) -> u8;\n    fn l(&self)\n    -> u8;\n}\n\
         struct K {\n    fn_like: fn(u8),\n}\n";
-    assert_eq!(functions(text), [("a", 1), ("c", 5), ("e", 8), ("g", 3), ("j", 3)]);
+    assert_eq!(functions(text), [("a", 1), ("c", 5), ("e", 8), ("g", 3), ("j", 3), ("l", 2)]);
 }
 
 #[test]

@@ -34,6 +34,31 @@ fn every_file_says_what_it_is_for() {
     });
 }
 
+/// Characters of a line, as `rustfmt.toml` says. rustfmt leaves strings, comments and most macros
+/// alone.
+const COLUMNS_MAX: usize = 100;
+
+/// Returns the first line that is too long, as number and length.
+fn long_line(text: &str) -> Option<(usize, usize)> {
+    let lengths = text.lines().map(|line| line.chars().count());
+    (1..).zip(lengths).find(|(_, columns)| *columns > COLUMNS_MAX)
+}
+
+#[test]
+fn no_line_is_long() {
+    each_file(|file| {
+        let (line, columns) = long_line(&file.text)?;
+        Some(format!("{}:{line} has {columns} columns, at most {COLUMNS_MAX}", file.path))
+    });
+}
+
+#[test]
+fn a_long_line_is_found() {
+    let line = "é".repeat(COLUMNS_MAX);
+    assert_eq!(long_line(&format!("{line}\n{line}\n")), None);
+    assert_eq!(long_line(&format!("{line}\n// {line}\n")), Some((2, COLUMNS_MAX + 3)));
+}
+
 #[test]
 fn nothing_is_left_to_do() {
     each_file(|file| {
