@@ -1,19 +1,27 @@
 # What people type. Each target installs what it needs, then does one thing.
 #
-#   make demo             origin, proxy on 127.0.0.1:8080 and clients, with a live page; DEMO_SECONDS=n ends it by itself
+#   make demo             origin, proxy on 127.0.0.1:8080 and clients, with a live page;
+#                         DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
-#   make sim SEEDS=2000   the simulation with many seeds (FIRST=fresh: with some that nobody has tried), and what hostile rows were played
-#   make bench            measures against nginx and HAProxy, also with fast and slow requests beside each other, as root also what
-#                         blocking and interception cost, and what a slow link gains: nearly three hours; QUICK=1 only the first, in under 5 minutes;
-#                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them; BENCH="--only NAME" picks in it
-#   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers, and certificates
-#                         exchanged EXCHANGES times; weir is reloaded RELOADS and upgraded UPGRADES times
-#   make origins          real servers and imitations behind weir's defaults, ORIGINS_SECONDS each (docs/servers.md);
-#                         ORIGINS="NAME NAME" picks some
-#   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
-#   make dist             packages in target/dist: tar.gz, deb, rpm; the program static if this machine can build that; 6 minutes on 2 cores
-#   make dist-check       looks into them, and as root installs, starts, reloads and removes deb and rpm in a root that is thrown away,
-#                         and has a real systemd restart and upgrade weir under load there
+#   make sim SEEDS=2000   the simulation with many seeds (FIRST=fresh: with some that nobody has
+#                         tried), and what hostile rows were played
+#   make bench            measures against nginx and HAProxy, also with fast and slow requests
+#                         beside each other, as root also what blocking and interception cost, and
+#                         what a slow link gains: nearly three hours; QUICK=1 only the first, in
+#                         under 5 minutes; EXPERIMENT=NAME runs another experiment,
+#                         `weir bench list` shows them; BENCH="--only NAME" picks in it
+#   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on
+#                         both drivers, and certificates exchanged EXCHANGES times; weir is reloaded
+#                         RELOADS and upgraded UPGRADES times
+#   make origins          real servers and imitations behind weir's defaults, ORIGINS_SECONDS each
+#                         (docs/servers.md); ORIGINS="NAME NAME" picks some
+#   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what
+#                         counting costs
+#   make dist             packages in target/dist: tar.gz, deb, rpm; the program static if this
+#                         machine can build that; 6 minutes on 2 cores
+#   make dist-check       looks into them, and as root installs, starts, reloads and removes deb and
+#                         rpm in a root that is thrown away, and has a real systemd restart and
+#                         upgrade weir under load there
 #   make fuzz             fuzz targets for FUZZ_SECONDS each (needs cargo-fuzz)
 #   make fmt lint setup   one step of the above
 

@@ -43,7 +43,8 @@ BAD = {
     "cookies": (1, "GET", "/get", f"Cookie: c={'z' * 20_000}\r\n"),
     "pipe": (1, "GET", "/a|b", ""), "boom": (1, "GET", "/boom", ""),
 }
-# Imitations that die when they are pipelined: rehearsals may find that out, twice for each of two workers.
+# Imitations that die when they are pipelined: rehearsals may find that out, twice for each of two
+# workers.
 DEATHS = {"like-dies": 4}
 NUMBERS = itertools.count(1)
 
