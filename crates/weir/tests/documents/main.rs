@@ -16,6 +16,7 @@ mod options;
 mod ratchets;
 mod references;
 mod sources;
+mod summary;
 mod tables;
 mod tidy;
 
