@@ -17,8 +17,11 @@
 #                         (docs/servers.md); ORIGINS="NAME NAME" picks some
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what
 #                         counting costs
+#   make docs             the manual as a site, target/docs/index.html, with every link checked; the
+#                         first time it installs mdBook
 #   make dist             packages in target/dist: tar.gz, deb, rpm; the program static if this
-#                         machine can build that; 6 minutes on 2 cores
+#                         machine can build that; 6 minutes on 2 cores, and 3 the first time, for
+#                         the mdBook of `make docs`
 #   make dist-check       looks into them, and as root installs, starts, reloads and removes deb and
 #                         rpm in a root that is thrown away, and has a real systemd restart and
 #                         upgrade weir under load there
@@ -47,7 +50,7 @@ UPGRADES ?= 500
 # Most tests wait for sockets and programs more than they compute.
 TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 
-.PHONY: demo test sim bench chaos origins icount dist dist-check fuzz fmt lint unit licences setup build
+.PHONY: demo test sim bench chaos origins icount docs dist dist-check fuzz fmt lint unit licences setup build
 
 build:
 	@scripts/setup build
@@ -81,8 +84,13 @@ origins: build
 icount: setup
 	@scripts/icount $(ICOUNT)
 
+docs:
+	@CARGO="$(CARGO)" scripts/docs
+
+# Without mdBook (69) the packages have no site.
 dist:
 	-@scripts/setup dist
+	@CARGO="$(CARGO)" scripts/docs || [ $$? = 69 ]
 	@scripts/dist
 
 dist-check:
