@@ -210,7 +210,9 @@ impl StrictStreams {
         match stream {
             0 => self.window += i64::from(bytes),
             _ => {
-                drop(self.streams.get_mut(&stream).map(|stream| stream.window += i64::from(bytes)))
+                if let Some(stream) = self.streams.get_mut(&stream) {
+                    stream.window += i64::from(bytes);
+                }
             }
         }
     }

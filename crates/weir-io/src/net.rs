@@ -536,10 +536,10 @@ pub(crate) fn check_len(result: isize) -> io::Result<usize> {
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: no pointers are involved.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: no pointers are involved.
     let result = if flags < 0 {
         flags
     } else {
+        // SAFETY: no pointers are involved.
         unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) }
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

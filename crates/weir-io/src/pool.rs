@@ -367,11 +367,9 @@ mod tests {
     fn resident(pool: &Pool) -> usize {
         let mut pages = vec![0u8; pool.shared.mapping.bytes.div_ceil(PAGE_BYTES)];
         let base = pool.shared.mapping.base().cast();
+        let bytes = pool.shared.mapping.bytes;
         // SAFETY: the range is the mapping, and `pages` has a byte for each of its pages.
-        assert_eq!(
-            unsafe { libc::mincore(base, pool.shared.mapping.bytes, pages.as_mut_ptr()) },
-            0
-        );
+        assert_eq!(unsafe { libc::mincore(base, bytes, pages.as_mut_ptr()) }, 0);
         pages.iter().filter(|&&page| page & 1 != 0).count()
     }
 

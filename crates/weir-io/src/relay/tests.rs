@@ -63,13 +63,9 @@ impl Refusal {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
         // SAFETY: no pointers; only this thread is concerned.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
         // SAFETY: the program and its instructions outlive the call, which copies them.
-        assert_eq!(
-            unsafe {
-                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
-            },
-            0
-        );
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) }, 0);
     }
 }
 

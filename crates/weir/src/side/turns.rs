@@ -70,9 +70,11 @@ impl Turns {
         let result = change(&mut self.shares, line);
         match line.first() {
             Some((first, _)) => {
-                drop(self.order.insert((self.shares.count(asker), *first, asker.clone())))
+                self.order.insert((self.shares.count(asker), *first, asker.clone()));
             }
-            None => drop(self.lines.remove(asker)),
+            None => {
+                self.lines.remove(asker);
+            }
         }
         result
     }
