@@ -13,6 +13,7 @@ mod log;
 mod markdown;
 mod names;
 mod options;
+mod pictures;
 mod ratchets;
 mod references;
 mod sources;
