@@ -16,7 +16,7 @@ use crate::message::{Reply, Request};
 pub struct HostileRequest {
     /// Letter and a few words, as a name: `a3_te_quoted`.
     pub id: String,
-    /// The row of docs/hostile.md: `A3`.
+    /// The row of docs/hostile-requests.md: `A3`.
     pub letter: &'static str,
     /// Everything that the client sends.
     pub bytes: Vec<u8>,

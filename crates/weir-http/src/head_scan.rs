@@ -1,5 +1,5 @@
 //! Waiting for the end of a head that arrives in pieces, at a cost linear in its bytes
-//! (docs/hostile.md B10).
+//! (docs/hostile-requests.md B10).
 //!
 //! Called on the grown input each time something arrived; it looks only at new bytes. It finds line
 //! ends, nothing more; the parser runs once, when the head is complete. Faults that are visible

@@ -106,8 +106,8 @@ impl ReplyReader {
     /// Makes a reader that judges a server and keeps nothing. It finds a fault as soon as its byte
     /// is there, because a head in pieces is parsed again with each piece, which costs their number
     /// squared. Trailers that are not allowed are faults (RFC 9110 §6.5.1). The default looks at
-    /// each byte of a head a bounded number of times (docs/hostile.md B10). So it finds a fault in
-    /// pieces only when the head is complete, and drops such trailers.
+    /// each byte of a head a bounded number of times (docs/hostile-requests.md B10). So it finds a
+    /// fault in pieces only when the head is complete, and drops such trailers.
     pub fn judging() -> Self {
         Self { judges: true, ..Self::default() }
     }

@@ -1,7 +1,7 @@
-//! Hostile requests (docs/hostile.md, rows A, B, C) against parser, decoder and encoder alone: a
-//! connection of a dozen lines reads each row, forwards accepted requests and rejects the rest;
-//! weir-check judges the output. The engine's part (routing, order, timing) is tested with the
-//! engine.
+//! Hostile requests (docs/hostile-requests.md, and docs/hostile.md K5) against parser, decoder and
+//! encoder alone: a connection of a dozen lines reads each row, forwards accepted requests and
+//! rejects the rest; weir-check judges the output. The engine's part (routing, order, timing) is
+//! tested with the engine.
 
 use weir_check::requests::{HostileRequest, Observed, catalogue};
 use weir_check::{Body, Reply, Request, Rules, StrictRequests};

@@ -200,7 +200,7 @@ fn flags_and_numbers() {
     assert!(!request(&get("Via: 1.1 x (1.1 weir)\r\n")).0.is_loop);
 }
 
-/// docs/hostile.md B11: which fields Connection may remove and which not.
+/// docs/hostile-requests.md B11: which fields Connection may remove and which not.
 #[test]
 fn b11_listed_fields() {
     let text =

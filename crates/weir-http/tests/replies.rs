@@ -250,8 +250,8 @@ fn only_who_passes_replies_on_drops_trailers() {
     assert_eq!(said(&[chunked]), [Some(end("A: b\r\n")), refused]);
 }
 
-/// docs/hostile.md B10: as for requests, heads in pieces are not looked at twice. The reader does
-/// not notice changes before its position.
+/// docs/hostile-requests.md B10: as for requests, heads in pieces are not looked at twice. The
+/// reader does not notice changes before its position.
 #[test]
 fn b10_the_search_never_goes_back() {
     let text = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(20_000));

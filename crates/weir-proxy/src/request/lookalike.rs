@@ -6,7 +6,7 @@
 //! reach the next client of the connection, however late it comes. So a connection that has carried
 //! such a body takes no further request. The upstream connection feeds it the bytes of a body as
 //! they are sent, in any pieces; one vectorised search for slashes. Memory: [`TAIL_BYTES`].
-//! RFC 9112 §3, docs/hostile.md A4.
+//! RFC 9112 §3, docs/hostile-requests.md A4.
 
 use memchr::memchr_iter;
 use weir_http::is_token;

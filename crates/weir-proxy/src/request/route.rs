@@ -2,10 +2,10 @@
 //! against a compiled table.
 //!
 //! Built by weir-config, read by the engine for each request (never remembered between two requests
-//! of a connection, docs/hostile.md C5). Calls [`path`] for the normalised form of unusual paths.
-//! Bound: one pass over the path, then one search in a sorted list for each segment of it, and no
-//! more segments than the longest configured path has bytes. RFC 9110 §4.2.3 (equivalent URIs),
-//! RFC 3986 §6.2.2.
+//! of a connection, docs/hostile-requests.md C5). Calls [`path`] for the normalised form of unusual
+//! paths. Bound: one pass over the path, then one search in a sorted list for each segment of it,
+//! and no more segments than the longest configured path has bytes. RFC 9110 §4.2.3 (equivalent
+//! URIs), RFC 3986 §6.2.2.
 
 pub mod path;
 

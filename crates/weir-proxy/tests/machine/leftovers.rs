@@ -1,7 +1,7 @@
 //! Proves: if a server takes the body of one request for another request, its response to that
-//! reaches no client (docs/hostile.md A4), in every mode of pipelines and however late it comes;
-//! bodies of applications cost no connection. How: a server that also responds to bodies, and
-//! clients that send requests all the time.
+//! reaches no client (docs/hostile-requests.md A4), in every mode of pipelines and however late it
+//! comes; bodies of applications cost no connection. How: a server that also responds to bodies,
+//! and clients that send requests all the time.
 
 use weir_check::upstreams::{check_honest, honest_answer};
 use weir_proxy::plan::{PipelineMode, Plan, Share};

@@ -1,7 +1,7 @@
 //! Proves: weir decides by the path that it sends, with any version of HTTP: rules for a path
 //! cannot be bypassed, paths that are not UTF-8 reach their server unchanged, and if nothing reads
-//! paths, all do (docs/hostile.md C4). How: plans with a closed prefix, and targets that servers
-//! read in different ways.
+//! paths, all do (docs/hostile-requests.md C4). How: plans with a closed prefix, and targets that
+//! servers read in different ways.
 
 use std::sync::Arc;
 

@@ -384,8 +384,8 @@ fn nothing_follows_what_must_not_be_repeated() {
     }
 }
 
-/// docs/hostile.md A6: servers that overlook the body of a GET would take it for the next request,
-/// so nothing is sent behind it.
+/// docs/hostile-requests.md A6: servers that overlook the body of a GET would take it for the next
+/// request, so nothing is sent behind it.
 #[test]
 fn a6_nothing_follows_a_body_whatever_the_method() {
     let mut world = World::started(deep(1), 1, 1);

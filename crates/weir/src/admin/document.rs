@@ -1,8 +1,8 @@
 //! The JSON of the admin socket, version 1: its types, for the writer and the reader.
 //!
 //! Field names are stable: within a version fields are added, never renamed or removed.
-//! `docs/status.md` describes them, and a test compares. Times that end in `_us` are microseconds,
-//! in `_seconds` seconds. Unknown values are null.
+//! `docs/status-document.md` describes them, and a test compares. Times that end in `_us` are
+//! microseconds, in `_seconds` seconds. Unknown values are null.
 
 mod learned;
 

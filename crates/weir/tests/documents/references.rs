@@ -12,8 +12,8 @@ use super::sources::{Source, files, rust_files, words};
 use super::tidy::is_test;
 use super::{nothing_found, read};
 
-/// The catalogue of hostile input, whose codes may be alone.
-const CATALOGUE: &str = "docs/hostile.md";
+/// The pages of the catalogue of hostile input, whose codes may be alone.
+const CATALOGUE: [&str; 2] = ["docs/hostile.md", "docs/hostile-requests.md"];
 /// Placeholders for names that a user chooses.
 const PLACEHOLDERS: &[&str] = &["EXPERIMENT.md"];
 
@@ -161,7 +161,7 @@ fn unresolved(text: &str, folder: Option<&str>, pages: &BTreeMap<String, Page>) 
                 if path.is_none() {
                     alone.get_or_insert_with(|| code.clone());
                 }
-                let path = path.unwrap_or_else(|| CATALOGUE.to_owned());
+                let path = path.unwrap_or_else(|| catalogue_page(&code, pages).to_owned());
                 missing(page(&path), &path, &format!("row {code}"), |page| {
                     page.codes.contains(&code)
                 })
@@ -171,14 +171,25 @@ fn unresolved(text: &str, folder: Option<&str>, pages: &BTreeMap<String, Page>) 
         });
     }
     if let Some(code) = alone
-        && !text.contains(CATALOGUE)
-        && !folder.is_some_and(|folder| {
-            within(folder, "hostile.md") == CATALOGUE && text.contains("hostile.md")
-        })
+        && !CATALOGUE.iter().any(|path| names_page(text, folder, path))
     {
-        findings.push(format!("{code} stands alone, and nothing says that it is of {CATALOGUE}"));
+        findings
+            .push(format!("{code} stands alone, and nothing says that it is of {}", CATALOGUE[0]));
     }
     findings
+}
+
+/// Returns the page of the catalogue that has this code, or else the first page.
+fn catalogue_page(code: &str, pages: &BTreeMap<String, Page>) -> &'static str {
+    let has = |path: &&str| pages.get(*path).is_some_and(|page| page.codes.contains(code));
+    CATALOGUE.into_iter().find(has).unwrap_or(CATALOGUE[0])
+}
+
+/// Whether a text in this folder names a page of the catalogue.
+fn names_page(text: &str, folder: Option<&str>, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    text.contains(path)
+        || folder.is_some_and(|folder| within(folder, name) == path && text.contains(name))
 }
 
 /// Returns a finding if the page does not exist, or lacks `what`.
@@ -234,6 +245,11 @@ fn codes_of_name(name: &str) -> Vec<String> {
     if name.split('_').count() > codes.len() { codes } else { Vec::new() }
 }
 
+/// Returns the codes of all pages of the catalogue.
+fn catalogue_codes() -> BTreeSet<String> {
+    CATALOGUE.into_iter().flat_map(|path| Page::of(&read(path)).codes).collect()
+}
+
 fn pages(documents: &[Source]) -> BTreeMap<String, Page> {
     documents.iter().map(|document| (document.path.clone(), Page::of(&document.text))).collect()
 }
@@ -242,7 +258,7 @@ fn pages(documents: &[Source]) -> BTreeMap<String, Page> {
 fn comments_cite_what_is_in_the_repository() {
     let documents = files(|path| path.ends_with(".md"));
     let pages = pages(&documents);
-    assert!(pages[CATALOGUE].codes.len() > 50);
+    assert!(catalogue_codes().len() > 50);
     let is_script = |path: &str| {
         let kinds = ["Makefile", ".toml", ".sh", ".yml"];
         kinds.iter().any(|end| path.ends_with(end)) || path.starts_with("scripts/")
@@ -290,16 +306,14 @@ fn test_files() -> Vec<Source> {
 
 #[test]
 fn codes_in_names_have_rows() {
-    let page = Page::of(&read(CATALOGUE));
+    let known = catalogue_codes();
     let mut findings = Vec::new();
     for file in test_files() {
         for name in words(&file.text).collect::<BTreeSet<_>>() {
-            let missing = codes_of_name(name).into_iter().filter(|code| !page.codes.contains(code));
-            findings.extend(
-                missing.map(|code| {
-                    format!("{}: {name}, but {CATALOGUE} has no row {code}", file.path)
-                }),
-            );
+            let missing = codes_of_name(name).into_iter().filter(|code| !known.contains(code));
+            findings.extend(missing.map(|code| {
+                format!("{}: {name}, but {CATALOGUE:?} have no row {code}", file.path)
+            }));
         }
     }
     nothing_found(&findings);
@@ -315,7 +329,8 @@ fn every_row_of_hostile_input_has_a_test_with_its_name() {
         .collect();
     let named: BTreeSet<String> = all.iter().flat_map(|name| codes_of_name(name)).collect();
     let mut findings = Vec::new();
-    for table in tables(&read(CATALOGUE)) {
+    let tables = CATALOGUE.into_iter().flat_map(|path| tables(&read(path)));
+    for table in tables.filter(|table| table.head[0] == "row") {
         for row in table.rows {
             // A test with another name is in backticks.
             let told = quoted(&row.join(" "))
@@ -333,8 +348,12 @@ fn every_row_of_hostile_input_has_a_test_with_its_name() {
 fn what_is_cited_wrongly_is_found() {
     let catalogue = Page::of("# H\n| row | what |\n|---|---|\n| E1 | a |\n| K3 | b |\n");
     let promises = Page::of("# P\n## 4. Loss, and more\n### 4a. `Trust`\n```\n## 5. no\n```\n");
-    let pages =
-        BTreeMap::from([(CATALOGUE.to_owned(), catalogue), ("docs/p.md".to_owned(), promises)]);
+    let requests = Page::of("# R\n| row | what |\n|---|---|\n| A1 | a |\n");
+    let pages = BTreeMap::from([
+        (CATALOGUE[0].to_owned(), catalogue),
+        (CATALOGUE[1].to_owned(), requests),
+        ("docs/p.md".to_owned(), promises),
+    ]);
     let of = |text: &str| unresolved(text, None, &pages);
     let fine = "Of docs/p.md §4, §4a; docs/hostile.md E1, K3. RFC 9112 §6, §9 and §77. \
         docs/p.md#4-loss-and-more as (E1-K3) %E9 EXPERIMENT.md";
@@ -346,6 +365,8 @@ fn what_is_cited_wrongly_is_found() {
     assert_eq!(of("docs/p.md#loss"), ["docs/p.md has no heading #loss"]);
     assert_eq!(of("docs/hostile.md E1-E2"), ["docs/hostile.md has no row E2"]);
     assert_eq!(of("docs/p.md E1"), ["docs/p.md has no row E1"]);
+    assert_eq!(of("docs/hostile.md E1. Also (A1) and docs/hostile-requests.md A1."), [""; 0]);
+    assert_eq!(of("docs/hostile.md A1"), ["docs/hostile.md has no row A1"]);
     assert_eq!(of("docs/hostile.md: E1, or (K4)"), ["docs/hostile.md has no row K4"]);
     assert_eq!(of("as E1"), ["E1 stands alone, and nothing says that it is of docs/hostile.md"]);
     assert_eq!(of("promises §4"), ["§4 of what?"]);

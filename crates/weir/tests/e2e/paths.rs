@@ -1,6 +1,6 @@
 //! Rules of a path with the real binary: no spelling of a path evades them, whatever the server is,
-//! and paths that are not UTF-8 arrive as they came (docs/hostile.md C4). How: a closed prefix
-//! before a server that records its requests.
+//! and paths that are not UTF-8 arrive as they came (docs/hostile-requests.md C4). How: a closed
+//! prefix before a server that records its requests.
 
 use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, on_both_drivers, passwd};
 

@@ -1,6 +1,6 @@
 //! Requests as a course of events: bodies that come late or never, expectations, pipelines with a
-//! bad end, heads in pieces, and hosts that differ on one connection (docs/hostile.md A4, A14 to
-//! A18, B10, C5; docs/http1.md).
+//! bad end, heads in pieces, and hosts that differ on one connection (docs/hostile-requests.md A4,
+//! A14 to A18, B10, C5; docs/http1.md).
 
 use crate::kit::{
     Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce,

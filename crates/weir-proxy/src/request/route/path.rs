@@ -4,10 +4,10 @@
 //! the bytes that weir forwards. Servers differ in how they read a path: some resolve dot segments
 //! and some don't, some merge slashes, decode `%2f` or cut off parameters (`;x`). So weir resolves
 //! dot segments and leading slashes itself, once, before anything looks at a request, and forwards
-//! the result: no reading of it leads into a prefix that weir has not seen (docs/hostile.md C4).
-//! Where a dot segment follows something that servers read in different ways, its effect is
-//! ambiguous, and the request is refused. All else is forwarded as it came. Bound: a result is
-//! never longer than the input. RFC 3986 §2.1, §5.2.4, §6.2.2.
+//! the result: no reading of it leads into a prefix that weir has not seen
+//! (docs/hostile-requests.md C4). Where a dot segment follows something that servers read in
+//! different ways, its effect is ambiguous, and the request is refused. All else is forwarded as it
+//! came. Bound: a result is never longer than the input. RFC 3986 §2.1, §5.2.4, §6.2.2.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Proves: whichever server reads what weir forwards, it finds a path of no prefix that weir has
-//! not seen (docs/hostile.md C4). How: models of how servers read the target of a request, each a
-//! few lines after its source or documentation, against paths made of the parts that they read in
-//! different ways.
+//! not seen (docs/hostile-requests.md C4). How: models of how servers read the target of a request,
+//! each a few lines after its source or documentation, against paths made of the parts that they
+//! read in different ways.
 
 use proptest::prelude::*;
 

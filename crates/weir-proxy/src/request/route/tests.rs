@@ -1,6 +1,6 @@
 //! Proves: which route wins, that no way of writing a path reaches another route than its plain
-//! form (docs/hostile.md C4), and that ambiguous paths are refused. How: tables of examples, and
-//! properties over random paths.
+//! form (docs/hostile-requests.md C4), and that ambiguous paths are refused. How: tables of
+//! examples, and properties over random paths.
 
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@
 //! letters, digits and `-._~` decoded, the digits of others in capitals, without dot segments and
 //! empty ones. So rules see the same path that the route was chosen by, and their result is in that
 //! form again: nothing escapes from a prefix by `..`, and no result begins with `//`. The query is
-//! unchanged. Expressions take time linear in the path. docs/hostile.md C4.
+//! unchanged. Expressions take time linear in the path. docs/hostile-requests.md C4.
 
 use regex::bytes::{Captures, Regex};
 
