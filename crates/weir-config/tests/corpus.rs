@@ -283,12 +283,15 @@ const OPTION_PAGES: [&str; 9] = [
 ];
 
 /// Pages whose examples must be valid, besides those with options.
-const PAGES_WITH_EXAMPLES: [&str; 6] = [
+const PAGES_WITH_EXAMPLES: [&str; 9] = [
+    "docs/cache-decisions.md",
     "docs/configuration.md",
     "docs/balancing.md",
     "docs/forward.md",
     "docs/start.md",
     "docs/examples.md",
+    "docs/http2.md",
+    "docs/shield.md",
     "README.md",
 ];
 

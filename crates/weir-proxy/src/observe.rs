@@ -8,7 +8,7 @@ pub mod counters;
 pub mod glitch;
 pub mod histogram;
 pub(crate) mod hits;
-pub(crate) mod kinds;
+pub mod kinds;
 pub mod report;
 pub mod secured;
 pub mod server_event;

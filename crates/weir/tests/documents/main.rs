@@ -5,6 +5,9 @@
 //! document names (files, symbols, values of constants, defaults of options), and builds and runs
 //! nothing.
 
+mod admin_api;
+mod bench;
+mod causes;
 mod english;
 mod glitches;
 mod imports;
@@ -48,20 +51,25 @@ const DOCUMENTS: &[&str] = &[
     "docs/simulation-checks.md",
     "docs/access-log.md",
     "docs/hostile.md",
+    "docs/hostile-requests.md",
 ];
 
 /// Pages that promise something to users, with the defaults of options.
 /// Everything that they name must exist as well.
 const PROMISES: &[&str] = &[
+    "docs/admin-api.md",
     "docs/bans.md",
     "docs/basic-auth.md",
+    "docs/cache-decisions.md",
     "docs/cache-rules.md",
     "docs/cache-snapshot.md",
+    "docs/causes.md",
     "docs/client-address.md",
     "docs/compression.md",
     "docs/congestion.md",
     "docs/connections.md",
     "docs/discovery.md",
+    "docs/ends.md",
     "docs/failover.md",
     "docs/forward.md",
     "docs/headers.md",
@@ -69,6 +77,7 @@ const PROMISES: &[&str] = &[
     "docs/http2.md",
     "docs/intercept.md",
     "docs/limits.md",
+    "docs/placement.md",
     "docs/pools.md",
     "docs/privileges.md",
     "docs/proxy-protocol.md",
@@ -78,6 +87,7 @@ const PROMISES: &[&str] = &[
     "docs/routes.md",
     "docs/running.md",
     "docs/semantics.md",
+    "docs/shield.md",
     "docs/sockets.md",
     "docs/tcp.md",
     "docs/temporary-servers.md",
