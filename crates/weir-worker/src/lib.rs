@@ -43,7 +43,7 @@ pub use errands::{ERRANDS_MAX, Errands};
 pub use hand_over::{Lending, Lent};
 pub use listeners::{ListenerChange, Speech, inbound};
 pub use log_sink::{LOG_RING_BYTES, LogSink, Wall};
-pub use log_writer::{LogWriter, wall_offset_us};
+pub use log_writer::{Complain, LogTrouble, LogWriter, wall_offset_us};
 pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
 pub use opening::{Inherited, Opened, Opening};
 pub use pinning::{Change, Pinning, Place};

@@ -39,6 +39,22 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// Time between two complaints.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
+/// A problem with the access log, for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTrouble {
+    /// The time zone of the machine is not known: the reason.
+    Zone(String),
+    /// The destination cannot be written: the error. The writer tries again.
+    Failed(String),
+    /// The writer ends without having written the last lines.
+    Unwritten,
+    /// So many lines are lost since the start, because the destination does not accept them.
+    Lost(u64),
+}
+
+/// Reports a problem with the access log to the operator.
+pub type Complain = fn(LogTrouble);
+
 /// The writer as others see it.
 #[derive(Debug)]
 pub struct LogWriter {
@@ -61,6 +77,7 @@ impl LogWriter {
     pub(crate) fn start(
         to: &Destination,
         workers: &[Arc<Counters>],
+        complain: Complain,
     ) -> io::Result<(LogWriter, Vec<LogSink>)> {
         let target = Target::open(to)?;
         let (producers, rings): (Vec<_>, Vec<_>) =
@@ -79,10 +96,10 @@ impl LogWriter {
             wall: Arc::clone(&wall),
             zone,
             orders: Arc::clone(&orders),
-            complaints: Complaints::new(workers.to_vec()),
+            complaints: Complaints::new(workers.to_vec(), complain),
         };
         if let Some(why) = unknown {
-            writer.complaints.tell(&why);
+            complain(LogTrouble::Zone(why));
         }
         writer.look_at_the_clock();
         let thread = std::thread::Builder::new()
@@ -199,7 +216,7 @@ impl Writer {
             }
         }
         if self.has_work() {
-            self.complaints.tell("weir ends and loses the last lines of the access log");
+            (self.complaints.complain)(LogTrouble::Unwritten);
         }
         // If the end came too late, the receiver no longer listens.
         let _ = ending.send(());
@@ -316,22 +333,23 @@ fn is_writable(file: &File) -> bool {
     matches!(poll(&mut waits, Some(&patience)), Ok(1..))
 }
 
-/// Reports problems on standard error, at most once in a while.
+/// Reports problems, at most once in a while.
 struct Complaints {
     workers: Vec<Arc<Counters>>,
     lost: u64,
     /// When the last complaint of each kind was made: failures, losses.
     told: [Option<Instant>; 2],
+    complain: Complain,
 }
 
 impl Complaints {
-    fn new(workers: Vec<Arc<Counters>>) -> Complaints {
-        Complaints { workers, lost: 0, told: [None; 2] }
+    fn new(workers: Vec<Arc<Counters>>, complain: Complain) -> Complaints {
+        Complaints { workers, lost: 0, told: [None; 2], complain }
     }
 
     fn failed(&mut self, error: &io::Error) {
         if self.may_tell(0) {
-            self.tell(&format!("the access log can't be written: {error}; trying again"));
+            (self.complain)(LogTrouble::Failed(error.to_string()));
         }
     }
 
@@ -340,10 +358,7 @@ impl Complaints {
         let lost = self.workers.iter().map(|counters| counters.log_lines_lost.get()).sum();
         if lost > self.lost && self.may_tell(1) {
             self.lost = lost;
-            self.tell(&format!(
-                "{lost} lines of the access log are lost so far: its destination \
-                does not accept them"
-            ));
+            (self.complain)(LogTrouble::Lost(lost));
         }
     }
 
@@ -353,11 +368,6 @@ impl Complaints {
             self.told[kind] = Some(Instant::now());
         }
         may
-    }
-
-    fn tell(&self, what: &str) {
-        // If that fails, there is nowhere left to complain.
-        let _ = writeln!(io::stderr(), "weir: {what}");
     }
 }
 

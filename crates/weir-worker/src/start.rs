@@ -28,7 +28,7 @@ use crate::enquiry::{Enquiry, WorkerReport, enquire};
 use crate::errands::Errands;
 use crate::hand_over::{Lending, Lent};
 use crate::log_sink::LogSink;
-use crate::log_writer::LogWriter;
+use crate::log_writer::{Complain, LogWriter};
 use crate::mailbox::mailboxes;
 use crate::opening::{Opened, Opening};
 use crate::pinning::{Pinning, Place};
@@ -69,6 +69,8 @@ pub struct Setup {
     /// Where workers show what they are doing, a line for each of them; None: memory of this
     /// process.
     pub board: Option<Arc<Board>>,
+    /// Tells the operator of problems with the access log; called by its thread.
+    pub complain: Complain,
 }
 
 /// Makes connections to servers speak TLS, by server over all upstreams of the plan; no entry, or
@@ -324,7 +326,7 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let hints = Arc::new(Hints::new(setup.plan.servers() + SERVERS_SPARE, usize::from(workers)));
     let cores = if setup.pin { available_cores() } else { Vec::new() };
     let views: Vec<View> = (0..workers).map(|_| View::new(&setup.plan)).collect();
-    let (log, mut sinks) = access_log(&setup.plan, &views)?;
+    let (log, mut sinks) = access_log(&setup.plan, &views, setup.complain)?;
     let handle = Handle { views, board: board_of(setup, workers)?, ..Handle::default() };
     handle.keep_files(files.into_iter().map(|(file, _)| file));
     let (events_to, told) = mpsc::sync_channel(EVENTS_MAX);
@@ -402,11 +404,12 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
 fn access_log(
     plan: &Plan,
     views: &[View],
+    complain: Complain,
 ) -> Result<(Option<LogWriter>, std::vec::IntoIter<LogSink>), StartError> {
     let Some(log) = &plan.access_log else { return Ok((None, Vec::new().into_iter())) };
     let counters: Vec<_> = views.iter().map(|view| Arc::clone(&view.counters)).collect();
     let (writer, sinks) =
-        LogWriter::start(&log.destination, &counters).map_err(StartError::AccessLog)?;
+        LogWriter::start(&log.destination, &counters, complain).map_err(StartError::AccessLog)?;
     Ok((Some(writer), sinks.into_iter()))
 }
 

@@ -46,6 +46,7 @@ fn run(driver: DriverKind, server: &TcpListener) -> Running {
         server_seals: Vec::new(),
         prepared: None,
         board: None,
+        complain: |_| {},
     })
     .unwrap()
 }

@@ -68,6 +68,7 @@ fn run(driver: DriverKind) -> Running {
         server_seals: Vec::new(),
         prepared: None,
         board: None,
+        complain: |_| {},
     };
     start(&setup).expect("workers")
 }

@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_config::time_text;
 use weir_proxy::plan::{BanPlan, Plan};
 use weir_proxy::shield::bans::{BanSet, Block, Offence};
 use weir_worker::{Command, Handle, Running, wall_offset_us};
@@ -31,15 +30,15 @@ use weir_worker::{Command, Handle, Running, wall_offset_us};
 use crate::lasting::kept::{Words, usual_place};
 use crate::lasting::lines::{self, Broken};
 use crate::lasting::{Kept, Turn};
+use crate::log::{Event, Line};
 use crate::reload::Desk;
-use crate::terminal::tell;
 use exempt::{Exempt, Machine, exempt};
 pub(crate) use kernel::Part;
 use kernel::{Kernel, Prepared};
 use ledger::{Ban, Ledger, Spared, Terms};
 pub(crate) use orders::{Figures, NeverBanned, Shown};
 use tier::Wish;
-use voice::{Said, Voice};
+use voice::Voice;
 
 /// Shortest time between two sets for the workers, and between two updates of the kernel.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
@@ -249,7 +248,7 @@ impl Bans {
             return None;
         }
         let Prepared { is_new, said } = kernel.prepare(wish);
-        said.into_iter().for_each(tell);
+        said.into_iter().for_each(|text| Event::BansEnforced.says(text).log());
         if !is_new {
             return Some(kernel.follow(changed, wall_us()));
         }
@@ -308,7 +307,7 @@ impl Bans {
         let done = what(&mut list);
         let said = list.voice.take_said();
         drop(list);
-        said.into_iter().for_each(Said::print);
+        said.iter().for_each(Line::log);
         done
     }
 
@@ -323,11 +322,6 @@ impl Keeper {
         // A panic of the thread is already on standard error, and the proxy itself has ended well.
         let _ = self.0.join();
     }
-}
-
-/// This many seconds, as text for people.
-fn seconds(count: u64) -> String {
-    time_text(count.saturating_mul(1_000_000))
 }
 
 impl List {
@@ -370,7 +364,7 @@ impl List {
         for block in freed {
             self.changed();
             let why = self.why_spared(block).unwrap_or("allowed");
-            self.tell(format!("{block} is no longer banned: it is {why}"));
+            self.tell(Event::BanRemoved.says(format_args!("it is {why}")).with("network", block));
         }
     }
 
@@ -410,9 +404,10 @@ impl List {
                 self.total += 1;
                 self.changed();
                 let count = self.ledger.get(block).map_or(1, |ban| ban.count);
-                let again = if count > 1 { format!(", ban {count} of it") } else { String::new() };
                 let hint = if offence.forwards { PERHAPS_A_PROXY } else { "" };
-                self.tell(format!("banned {block} for {}: {reason}{again}{hint}", seconds(for_s)));
+                let line = Event::BanAdded.says(format_args!("{reason}{hint}"));
+                let line = line.with("network", block).with("seconds", for_s);
+                self.tell(line.with("count", count));
             }
             Err(Spared::Allowed | Spared::Banned) => {}
         }
@@ -507,7 +502,7 @@ impl List {
         batch
     }
 
-    fn tell(&mut self, line: String) {
+    fn tell(&mut self, line: Line) {
         self.voice.tell(now_s(), line);
     }
 }

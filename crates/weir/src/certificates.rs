@@ -23,7 +23,7 @@ use weir_tls::{Files, Materials, Pair, Terms, Wanted, WantedOfClients, provider}
 use weir_worker::{Sealing, ServerSeals, Speech};
 
 use crate::failure::Failure;
-use crate::terminal::tell;
+use crate::log::{Event, Line};
 
 pub(crate) use self::check::{check, check_to_run};
 use self::kept::{Kept, KeyFile, OcspFile, Source};
@@ -63,14 +63,14 @@ impl Certified {
     }
 
     /// Checks the files. Returns whether clients should get something else now.
-    fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) -> bool {
+    fn look(&mut self, now: i64, tell: &mut dyn FnMut(Line)) -> bool {
         let mut is_new = self.pair.look(now, tell);
         let Some(ocsp) = &mut self.ocsp else { return is_new };
         is_new |= ocsp.look(now, tell);
         let misfit = ocsp.value.misfit(&self.pair.value, now);
         if misfit != self.misfit {
             is_new = true;
-            misfit.iter().cloned().for_each(tell);
+            misfit.iter().map(|text| Event::TlsFileBad.says(text)).for_each(tell);
             self.misfit = misfit;
         }
         is_new
@@ -453,7 +453,7 @@ impl Listener {
         Sealing { seal, handshake_timeout_us: tls.handshake_timeout_us }
     }
 
-    fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
+    fn look(&mut self, now: i64, tell: &mut dyn FnMut(Line)) {
         let mut is_new = false;
         for kept in &mut self.kept {
             is_new |= kept.look(now, tell);
@@ -468,7 +468,7 @@ impl Listener {
             let pairs = pairs(&self.kept);
             let materials = materials(&pairs, self.clients.as_ref(), self.ticket_keys.as_ref());
             if let Err(bad) = self.terms.renew(materials) {
-                tell(format!("{bad}; TLS with clients is unchanged"));
+                tell(Event::TlsFileBad.says(format_args!("{bad}; TLS with clients is unchanged")));
             }
         }
     }
@@ -527,10 +527,10 @@ impl Certificates {
                     }
                     Ok(Wish::Take(placed)) => self.take(placed),
                     Ok(Wish::Look(done)) => {
-                        self.look(now(), &mut |line| tell(line));
+                        self.look(now(), &mut |line| line.log());
                         drop(done);
                     }
-                    Err(RecvTimeoutError::Timeout) => self.look(now(), &mut |line| tell(line)),
+                    Err(RecvTimeoutError::Timeout) => self.look(now(), &mut |line| line.log()),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
@@ -557,7 +557,7 @@ impl Certificates {
         self.board.write(&self.listeners, &self.upstreams);
     }
 
-    fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
+    fn look(&mut self, now: i64, tell: &mut dyn FnMut(Line)) {
         for listener in &mut self.listeners {
             listener.look(now, tell);
         }

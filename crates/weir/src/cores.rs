@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use weir_config::PinningChoice;
 use weir_worker::{Change, Cores, Pinning, Running};
 
-use crate::terminal::warn;
+use crate::log::Event;
 
 /// Shortest time between two warnings; status and metrics count every such change.
 const TELL_EVERY: Duration = Duration::from_secs(600);
@@ -30,10 +30,9 @@ impl Caretaker {
             return;
         };
         if is_due(&mut self.told, Instant::now()) {
-            warn(format_args!(
-                "other programs use core {core} of worker {worker}: it may run on all cores until \
-                    that ends (`pinning`; `weir status` shows other cases)"
-            ));
+            let sentence = "other programs use the core of a worker: it may run on all cores \
+                            until that ends (`pinning`; `weir status` shows other cases)";
+            Event::CoreBusy.says(sentence).with("worker", worker).with("core", core).log();
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::reload::{Fixed, Reloader, Workers, Written};
 use crate::side::Registry;
 use crate::upgrade::Heritage;
-use crate::{admin, machine, run, terminal};
+use crate::{admin, log, machine, run, terminal};
 use load::{Comparison, Load, WAYS};
 
 /// Signals that end it.
@@ -204,6 +204,7 @@ fn start(
         server_seals: Vec::new(),
         prepared: None,
         board: None,
+        complain: log::of_access_log,
     };
     let running = weir_worker::start(&setup).map_err(run::not_started)?;
     let choice = std::env::var("WEIR_ADMIN")

@@ -25,10 +25,10 @@ use tokio::sync::mpsc::{
 use tokio::task::{JoinSet, LocalSet};
 use weir_proxy::plan::{DiscoveryPlan, Known, Plan};
 
+use crate::log;
 use crate::reload::{Desk, Job};
-use crate::terminal::{tell, warn};
 pub(crate) use ledger::Shown;
-use ledger::{Answer, Ledger, News, Trouble};
+use ledger::{Answer, Ledger, Trouble};
 pub(crate) use lists::ListShown;
 use lists::Lists;
 use lookup::Asker;
@@ -283,7 +283,10 @@ impl Finder {
             Event::Wanted { number, names, files, plan, anew } => {
                 (self.wish, self.names) = (number, names);
                 let asker = Asker::new(&plan);
-                self.asker = asker.map_err(|why| warn(format_args!("no name servers: {why}"))).ok();
+                let told = |why| {
+                    log::Event::ResolverMissing.says("no name servers").with("error", why).log();
+                };
+                self.asker = asker.map_err(told).ok();
                 self.lists.want(files);
                 self.look(now);
                 self.ledger.set_plan(plan);
@@ -293,7 +296,7 @@ impl Finder {
             }
             Event::LookedUp(name, answer) => {
                 self.asked -= 1;
-                self.ledger.learn(&name, answer, now).into_iter().for_each(say);
+                self.ledger.learn(&name, answer, now).into_iter().for_each(|line| line.log());
             }
             Event::Desk => {}
             Event::Again => self.untold = Some(now + AGAIN),
@@ -303,7 +306,7 @@ impl Finder {
     /// Reads files that have changed, and adds the names in them.
     fn look(&mut self, now: Instant) {
         self.looked = now;
-        self.lists.look().into_iter().for_each(say);
+        self.lists.look().into_iter().for_each(|line| line.log());
         let names =
             self.names.iter().cloned().chain(self.lists.names().map(str::to_owned)).collect();
         self.ledger.want(&names, now);
@@ -347,13 +350,6 @@ impl Finder {
         drop(state);
         // Too many jobs: later.
         self.untold = desk.ask(Job::Found).is_err().then_some(now + AGAIN);
-    }
-}
-
-fn say(news: News) {
-    match news {
-        News::Lost(text) => warn(text),
-        News::Back(text) => tell(text),
     }
 }
 

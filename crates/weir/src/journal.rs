@@ -7,11 +7,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_proxy::observe::server_event::Event;
+use weir_proxy::cross::standing::Order;
+use weir_proxy::observe::server_event::{Event, What};
 use weir_proxy::plan::Plan;
 
+use crate::log::{self, Line};
 use crate::reload::Desk;
-use crate::terminal::tell;
 
 /// Lines in one second: a hundred servers that fail together are news, a thousand lines are noise.
 const LINES_MAX: u32 = 20;
@@ -48,23 +49,21 @@ impl Journal {
     /// Prints events, as far as the bound allows.
     pub(crate) fn write(&mut self, events: impl Iterator<Item = Event>) {
         for line in self.take(events, Instant::now()) {
-            tell(line);
+            line.log();
         }
     }
 
-    fn take(&mut self, events: impl Iterator<Item = Event>, now: Instant) -> Vec<String> {
+    fn take(&mut self, events: impl Iterator<Item = Event>, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
         if now.duration_since(self.second) >= Duration::from_secs(1) {
             if self.dropped > 0 {
-                lines.push(format!(
-                    "{} more changes of servers in the last second are not shown",
-                    self.dropped
-                ));
+                let sentence = "more changes of servers in one second are not shown";
+                lines.push(log::Event::ServersHidden.says(sentence).with("count", self.dropped));
             }
             (self.second, self.lines, self.dropped) = (now, 0, 0);
         }
         for event in events {
-            let Some(line) = event.line(&self.plan) else { continue };
+            let Some(line) = line(event, &self.plan) else { continue };
             if self.lines < LINES_MAX {
                 self.lines += 1;
                 lines.push(line);
@@ -74,6 +73,26 @@ impl Journal {
         }
         lines
     }
+}
+
+/// Returns the line of an event; None: it has none.
+fn line(event: Event, plan: &Plan) -> Option<Line> {
+    let kind = match event.what {
+        What::Suspended(_) => log::Event::ServerSuspended,
+        What::Recovered => log::Event::ServerRecovered,
+        What::Ordered(Order::Enable) => log::Event::ServerEnabled,
+        What::Ordered(Order::Drain) => log::Event::ServerDraining,
+        What::Ordered(Order::Disable) => log::Event::ServerDisabled,
+        What::Unreachable(_) => log::Event::ServerUnreachable,
+        What::Reachable => log::Event::ServerReachable,
+        What::Demoted(_) => log::Event::ServerDoubted,
+        What::Surplus => log::Event::ServerSurplus,
+        What::Unfit(_) => log::Event::ServerUnfit,
+        What::Judged(_) | What::Cleared => return None,
+    };
+    let (upstream, name) = event.place(plan)?;
+    let line = kind.says(event.text(plan)?);
+    Some(line.with("upstream", &upstream.name).with("server", name))
 }
 
 #[cfg(test)]
@@ -95,8 +114,14 @@ mod tests {
         assert_eq!(journal.take(flood(), start).len(), 20);
         assert_eq!(journal.take(flood(), start).len(), 0);
         let later = journal.take(flood().take(1), start + Duration::from_secs(1));
-        assert_eq!(later[0], "40 more changes of servers in the last second are not shown");
-        assert_eq!(later[1], "server app a:1 is back after a good response to one request");
+        assert_eq!(
+            later[0].to_string(),
+            "servers-hidden: more changes of servers in one second are not shown count=40"
+        );
+        assert_eq!(
+            later[1].to_string(),
+            "server-recovered: a good response to one request upstream=app server=a:1"
+        );
         assert_eq!(later.len(), 2);
     }
 }

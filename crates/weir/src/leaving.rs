@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use weir_proxy::plan::{Plan, ShutdownPlan};
 use weir_worker::Running;
 
+use crate::log::Event;
 use crate::notify;
-use crate::terminal::{tell, warn};
 use crate::upgrade::Handed;
 
 /// The present step.
@@ -50,10 +50,11 @@ impl Leaving {
         let (drain, tunnels) = (plan.shutdown.drain_us, plan.upgrade.tunnels_us);
         let [drain, tunnels] = [drain, tunnels].map(Duration::from_micros);
         let (pid, clients) = (handed.pid, clients(running));
-        tell(format_args!(
-            "upgraded: process {pid} accepts new clients; waiting here up to {drain:?} for clients \
-                ({clients} connected), {tunnels:?} for tunnels"
-        ));
+        let sentence = format_args!(
+            "the new process accepts new clients; waiting here up to {drain:?} for clients, \
+                {tunnels:?} for tunnels"
+        );
+        Event::Upgraded.says(sentence).with("pid", pid).with("clients", clients).log();
         self.0 = Step::Beside { since: now, until: now + drain, tunnels_until: now + tunnels };
         running.leave_soon();
         running.hand_over(&handed.listeners);
@@ -63,7 +64,10 @@ impl Leaving {
     pub(crate) fn begin(&mut self, running: &Running, plan: &ShutdownPlan) {
         if self.is_beside() {
             let (now, drain) = (Instant::now(), Duration::from_micros(plan.drain_us));
-            tell(format_args!("shutting down: waiting up to {drain:?} for clients and tunnels"));
+            Event::ShuttingDown
+                .says("waiting for clients and tunnels")
+                .with("seconds", drain.as_secs_f64())
+                .log();
             self.0 = Step::Drain { since: now, until: now + drain };
             return;
         }
@@ -72,9 +76,10 @@ impl Leaving {
         let delay = Duration::from_micros(plan.delay_us);
         let drain = Duration::from_micros(plan.drain_us);
         if !delay.is_zero() {
-            tell(format_args!(
-                "shutting down: not ready from now on, accepting new clients for {delay:?}"
-            ));
+            Event::ShuttingDown
+                .says("not ready from now on, still accepting new clients")
+                .with("seconds", delay.as_secs_f64())
+                .log();
         }
         self.0 = Step::Delay { until: Instant::now() + delay, drain };
         self.go_on(running);
@@ -85,35 +90,35 @@ impl Leaving {
         let now = Instant::now();
         match self.0 {
             Step::Delay { until, drain } if now >= until => {
-                tell(format_args!(
-                    "draining: accepting no new clients, waiting up to {drain:?} for clients ({} \
-                        connected)",
-                    clients(running)
-                ));
+                Event::Draining
+                    .says("accepting no new clients, waiting for those that are connected")
+                    .with("seconds", drain.as_secs_f64())
+                    .with("clients", clients(running))
+                    .log();
                 self.0 = Step::Drain { since: now, until: now + drain };
                 running.drain();
             }
             Step::Drain { until, since } if now >= until => {
-                let time = until - since;
-                warn(format_args!(
-                    "clients are still connected after {time:?} ({} connected); closing them",
-                    clients(running)
-                ));
+                Event::DrainTimeout
+                    .says("clients are still connected; closing them")
+                    .with("seconds", (until - since).as_secs_f64())
+                    .with("clients", clients(running))
+                    .log();
                 self.end(running);
             }
             Step::Beside { since, until, tunnels_until } if now >= until => {
-                tell(format_args!(
-                    "closing clients that are still connected after {:?}, except tunnels",
-                    until - since
-                ));
+                Event::TunnelsOnly
+                    .says("closing clients that are still connected, except tunnels")
+                    .with("seconds", (until - since).as_secs_f64())
+                    .log();
                 running.keep_tunnels_only();
                 self.0 = Step::Tunnels { since, until: tunnels_until.max(now) };
             }
             Step::Tunnels { until, since } if now >= until => {
-                warn(format_args!(
-                    "tunnels are still open after {:?}; closing them",
-                    until - since
-                ));
+                Event::DrainTimeout
+                    .says("tunnels are still open; closing them")
+                    .with("seconds", (until - since).as_secs_f64())
+                    .log();
                 self.end(running);
             }
             _ => {}
@@ -132,7 +137,8 @@ impl Leaving {
         | Step::Beside { since, .. }
         | Step::Tunnels { since, .. } = self.0
         {
-            tell(format_args!("drained in {:.1?}; ended", since.elapsed()));
+            let seconds = format_args!("{:.1}", since.elapsed().as_secs_f64());
+            Event::Drained.says("ended after all clients").with("seconds", seconds).log();
         }
     }
 }

@@ -22,6 +22,7 @@ mod journal;
 mod lab;
 mod lasting;
 mod leaving;
+mod log;
 mod machine;
 mod manual;
 mod names;

@@ -21,7 +21,7 @@ use weir_proxy::plan::BanVia;
 
 use crate::admin::place;
 use crate::failure::Failure;
-use crate::terminal::warn;
+use crate::log::Event;
 use crate::ways;
 
 /// Longest /etc/passwd or /etc/group.
@@ -155,11 +155,12 @@ impl NewUser {
         let Some((UserChoice { name, .. }, Some(_))) = &self.0 else { return };
         for file in files.filter(|file| access(*file, Access::READ_OK).is_err()) {
             let file = file.display();
-            warn(format_args!(
+            let sentence = format_args!(
                 "user `{name}` cannot read {file}: the content that weir has read remains in \
                     force, but reloads fail, and weir does not see changes; `chgrp` and `chmod \
                     g+r` the file and its folder for that user, or restart weir instead"
-            ));
+            );
+            Event::FileUnreadable.says(sentence).with("user", name).with("file", &file).log();
         }
         let log = config.plan.access_log.as_ref().map(|log| &log.destination);
         let Some(Destination::File(path)) = log else { return };
@@ -170,11 +171,12 @@ impl NewUser {
             && access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err()
         {
             let folder = folder.display();
-            warn(format_args!(
+            let sentence = format_args!(
                 "user `{name}` cannot create files in {folder}: the program that rotates the \
                     access log must create the new file for that user (logrotate: create 0640 \
                     {name}), or `chown {name} {folder}`"
-            ));
+            );
+            Event::FolderUnwritable.says(sentence).with("user", name).with("folder", &folder).log();
         }
     }
 

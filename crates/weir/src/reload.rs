@@ -30,10 +30,10 @@ use weir_worker::Command;
 
 use crate::discovery::{Discovery, RELOAD_PATIENCE};
 use crate::failure::Failure;
+use crate::log::Event;
 use crate::names::meant;
 use crate::privileges;
 use crate::run;
-use crate::terminal::{tell, warn};
 use crate::upgrade::{Handed, Upgrader};
 use crate::ways;
 pub(crate) use hand_over::Workers;
@@ -443,13 +443,15 @@ impl Clerk {
         let done = done.map_err(privileges::explained);
         match &done {
             Ok(lines) => {
-                let plural = if lines.len() == 1 { "" } else { "s" };
-                tell(format_args!("reloaded: {} change{plural}", lines.len()));
+                Event::Reloaded
+                    .says("the new configuration is in force")
+                    .with("changes", lines.len())
+                    .log();
                 tell_lines(lines);
             }
             Err(failure) => {
-                warn("reload failed, keeping the previous configuration:");
-                failure.to_string().lines().for_each(warn);
+                Event::ReloadFailed.says("keeping the previous configuration").log();
+                log_report(Event::ReloadError, failure);
             }
         }
         done.map(|_| String::new())
@@ -492,8 +494,8 @@ impl Clerk {
             Err(_) => self.written.discovery.again(),
         }
         if !why.is_empty() && why != self.not_found {
-            warn("some servers that were found are not in force:");
-            why.lines().for_each(warn);
+            Event::ServersNotInForce.says("some servers that were found are not in force").log();
+            why.lines().for_each(|line| Event::ReloadError.says(line).log());
         }
         self.not_found = why;
         done.map(|()| String::new())
@@ -524,8 +526,8 @@ impl Clerk {
             |handed| desk.hand_over(handed),
         );
         if let Err(failure) = &done {
-            warn("upgrade failed, this program continues:");
-            failure.to_string().lines().for_each(warn);
+            Event::UpgradeFailed.says("this program continues").log();
+            log_report(Event::UpgradeError, failure);
         }
         done.map(|()| String::new())
     }
@@ -540,7 +542,12 @@ impl Clerk {
         let slot = slot(&plan, upstream, server).map_err(|(_, message)| ordered(&message))?;
         self.workers.hand_over(&self.desk, plan.weighted(slot, weight))?;
         let said = weight.map_or_else(|| "as configured".to_owned(), |weight| weight.to_string());
-        tell(format_args!("server {upstream} {server} weight {said} by command"));
+        Event::ServerWeight
+            .says("by command")
+            .with("upstream", upstream)
+            .with("server", server)
+            .with("weight", said)
+            .log();
         Ok(String::new())
     }
 
@@ -633,10 +640,18 @@ pub(crate) fn slot(
     })
 }
 
+/// Logs each line of a report.
+fn log_report(event: Event, failure: &Failure) {
+    let report = failure.to_string();
+    let lines = report.lines().filter(|line| !line.trim().is_empty());
+    lines.for_each(|line| event.says(line.strip_prefix("weir: ").unwrap_or(line)).log());
+}
+
 fn tell_lines(lines: &[String]) {
-    lines.iter().take(LINES_MAX).for_each(tell);
+    let log = |line: String| Event::ConfigurationChange.says(line).log();
+    lines.iter().take(LINES_MAX).cloned().for_each(log);
     if lines.len() > LINES_MAX {
-        tell(format_args!("and {} more", lines.len() - LINES_MAX));
+        log(format!("and {} more", lines.len() - LINES_MAX));
     }
 }
 

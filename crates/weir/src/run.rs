@@ -32,13 +32,13 @@ use crate::intercept::{Ahead, Watch};
 use crate::journal::Journal;
 use crate::lasting::Lasting;
 use crate::leaving::Leaving;
+use crate::log::{self, Event};
 use crate::notify;
 use crate::privileges::NewUser;
 use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
 use crate::scarcity::Scarcity;
 use crate::side::Side;
 use crate::spreading::Spreading;
-use crate::terminal::{alarm, tell, warn};
 use crate::upgrade::{Heritage, Predecessor, Program, Taken, Upgrader};
 use crate::{admin, arrival, certificates, machine, privileges, side, ways};
 
@@ -121,10 +121,6 @@ pub(crate) fn serve_ahead(
     )
 }
 
-fn counted(workers: u32) -> String {
-    format!("{workers} {}", if workers == 1 { "worker" } else { "workers" })
-}
-
 /// What accompanies a configuration.
 #[derive(Default)]
 struct Source {
@@ -170,6 +166,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
         server_seals: certificates.server_seals(),
         prepared: source.ahead.map(Ahead::begin).transpose()?,
         board: load_board,
+        complain: log::of_access_log,
     };
     let running = weir_worker::prepare(&setup, listeners).map_err(not_started);
     let mut running = running.map_err(|failure| user.explained(failure, &config))?;
@@ -223,17 +220,17 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
 
 /// Logs what runs, and where it listens.
 fn tell_start(probe: &Probe, workers: u32, running: &Running, user: &NewUser) {
-    tell(format_args!(
-        "{probe}; {}; listening on {}{}",
-        counted(workers),
-        list(running.addresses()),
-        user.suffix()
-    ));
+    let addresses = list(running.addresses());
+    let suffix = user.suffix();
+    Event::Started
+        .says(format_args!("{probe}; listening on {addresses}{suffix}"))
+        .with("workers", workers)
+        .log();
 }
 
 /// Reports that the control plane is missing.
 fn without_admin(error: &io::Error) -> Option<Admin> {
-    warn(format_args!("no admin socket and no metrics: {error}"));
+    Event::AdminUnavailable.says("no admin socket and no metrics").with("error", error).log();
     None
 }
 
@@ -350,9 +347,10 @@ fn unpredictable(what: &str) -> Result<[u64; 2], Failure> {
 /// Prints warnings for the operator.
 fn warn_of<'a>(warnings: Option<&Errors>, notes: impl Iterator<Item = &'a String>) {
     if let Some(warnings) = warnings {
-        warnings.to_string().lines().for_each(warn);
+        let text = warnings.to_string();
+        text.lines().for_each(|line| Event::ConfigurationWarning.says(line).log());
     }
-    notes.for_each(warn);
+    notes.for_each(|note| Event::Advice.says(note).log());
 }
 
 /// Lets workers that are ready accept clients; after an upgrade only when the predecessor allows
@@ -372,7 +370,10 @@ fn accept(
         predecessor.take_over()?;
         running.answer_for_files();
         set_rights(&running.handle(), &plan.listeners);
-        tell(format_args!("process {} has handed over its listeners", predecessor.pid));
+        Event::TookOver
+            .says("the old process has handed over its listeners")
+            .with("pid", predecessor.pid)
+            .log();
     }
     Ok(())
 }
@@ -387,7 +388,10 @@ pub(crate) fn set_rights<'a>(
         if let Location::Unix(path) = &plan.address
             && let Err(error) = workers.set_rights(path, plan.mode, plan.group)
         {
-            warn(format_args!("the rights of a listener are not as configured: {error}"));
+            Event::SocketRights
+                .says("the rights of a listener are not as configured")
+                .with("error", error)
+                .log();
         }
     }
 }
@@ -443,7 +447,11 @@ pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Resul
         match bind() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => match until {
                 None => {
-                    warn(format_args!("{error}; retrying for {} s", BIND_MAX.as_secs()));
+                    let seconds = BIND_MAX.as_secs();
+                    Event::BindRetry
+                        .says(format_args!("{error}; retrying"))
+                        .with("seconds", seconds)
+                        .log();
                     until = Some(Instant::now() + BIND_MAX);
                 }
                 Some(until) if Instant::now() >= until => return Err(error),
@@ -502,10 +510,9 @@ impl Bugs {
         for (worker, (view, before)) in running.views().iter().zip(&mut self.rebirths).enumerate() {
             let rebirths = view.counters.rebirths.get();
             if std::mem::replace(before, rebirths) != rebirths {
-                alarm(format_args!(
-                    "worker {worker} panicked, which is a bug in weir (please report the lines \
-                        above); its connections are closed, and it serves again"
-                ));
+                let sentence = "it panicked, which is a bug in weir (please report the lines \
+                                above); its connections are closed, and it serves again";
+                Event::WorkerRestarted.says(sentence).with("worker", worker).log();
             }
         }
         match self.watchdog.look(|worker| running.views()[worker].doing.steps()) {
@@ -516,18 +523,19 @@ impl Bugs {
                     Step::Client => (Step::Client, "; weir ends that client"),
                     step => (step, ""),
                 };
-                alarm(format_args!(
-                    "worker {worker} makes no progress: it is {}{then}; this is a bug in weir \
-                        (please report it)",
+                let sentence = format_args!(
+                    "it makes no progress: it is {}{then}; this is a bug in weir (please report it)",
                     step.words()
-                ));
+                );
+                Event::WorkerSlow.says(sentence).with("worker", worker).log();
             }
             Some(Finding::Stuck { worker }) => {
                 let step = running.views()[worker].doing.step().words();
-                alarm(format_args!(
-                    "worker {worker} is stuck in a turn: it is {step}; this is a bug in weir \
-                        (please report it); aborting"
-                ));
+                let sentence = format_args!(
+                    "it is stuck in a turn: it is {step}; this is a bug in weir (please report \
+                        it); aborting"
+                );
+                Event::WorkerStuck.says(sentence).with("worker", worker).log();
                 std::process::abort();
             }
             None => {}
@@ -553,7 +561,7 @@ fn supervise(
         // The worker's clients and its share of the upstream connections are lost. The other
         // workers cannot replace it; a restart by the service manager can.
         if running.has_ended() && !leaving.has_begun() {
-            alarm("a worker ended unexpectedly; ending the others");
+            Event::WorkerEnded.says("a worker ended unexpectedly; ending the others").log();
             leaving.end(&running);
         }
         bugs.look(&running);
@@ -585,7 +593,7 @@ fn supervise(
                 match desk.ask(Job::Reload) {
                     Ok(job) => reload = Some(job),
                     Err(unwanted) => {
-                        warn(format_args!("SIGHUP: {unwanted}"));
+                        Event::SignalIgnored.says(unwanted).with("signal", "SIGHUP").log();
                         notify::ready();
                     }
                 }
@@ -617,7 +625,7 @@ fn hear(running: &Running, journal: &mut Journal, lasting: &Lasting) {
 /// Starts an upgrade, as SIGUSR2 requests.
 fn begin_upgrade(desk: &Desk) {
     if let Err(unwanted) = desk.ask(Job::Upgrade) {
-        warn(format_args!("SIGUSR2: {unwanted}"));
+        Event::SignalIgnored.says(unwanted).with("signal", "SIGUSR2").log();
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use weir_proxy::plan::Plan;
 use weir_worker::{Running, View};
 
-use crate::terminal::warn;
+use crate::log::{Event, Line};
 
 /// Shortest time between two warnings.
 const EVERY: Duration = Duration::from_secs(60);
@@ -36,10 +36,9 @@ impl Scarcity {
         }
         let times = held_back - std::mem::replace(&mut self.before, held_back);
         self.next = Instant::now() + EVERY;
-        warn(format_args!(
-            "descriptors are scarce: clients wait to be accepted, and idle ones are closed; raise \
-                the limit (ulimit -n, LimitNOFILE=) or set `connections` held_back={times}"
-        ));
+        let sentence = "clients wait to be accepted, and weir closes idle ones; raise the limit \
+                        (ulimit -n, LimitNOFILE=) or set `connections`";
+        Event::DescriptorsScarce.says(sentence).with("held-back", times).log();
     }
 }
 
@@ -72,7 +71,13 @@ impl Waits {
     }
 
     /// The warning for a server, if at least 1 % of its requests waited since.
-    fn line(self, before: Waits, name: &str, most: u32, wanted: u64) -> Option<String> {
+    fn line(
+        self,
+        before: Waits,
+        (upstream, server): (&str, &str),
+        most: u32,
+        wanted: u64,
+    ) -> Option<Line> {
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let requests = since(self.requests, before.requests);
         let (connections, limit) =
@@ -80,19 +85,22 @@ impl Waits {
         if (connections + limit) * 100 < requests.max(1) {
             return None;
         }
-        Some(if connections >= limit {
-            format!(
-                "server {name}: requests wait because all connections are in use; raise \
-                    `connections-max` if the server can work on more at once, else add servers \
-                    waited={connections} requests={requests} connections-max={most} needed={wanted}"
-            )
+        let about = |line: Line, waited: u64| {
+            let line = line.with("upstream", upstream).with("server", server);
+            line.with("waited", waited).with("requests", requests)
+        };
+        let line = if connections >= limit {
+            let sentence = "requests wait because all connections are in use; raise \
+                            `connections-max` if the server can work on more at once, else add \
+                            servers";
+            about(Event::ConnectionsScarce.says(sentence), connections)
+                .with("connections-max", most)
         } else {
-            format!(
-                "server {name}: requests wait because it answers fewer per second when it has more \
-                    at once (`weir status server` shows the limit); add servers waited={limit} \
-                    requests={requests} needed={wanted}"
-            )
-        })
+            let sentence = "requests wait because the server answers fewer per second when it has \
+                            more at once (`weir status server` shows the limit); add servers";
+            about(Event::ServerSaturated.says(sentence), limit)
+        };
+        Some(line.with("needed", wanted))
     }
 }
 
@@ -120,9 +128,9 @@ impl Shortage {
                 .iter()
                 .filter_map(|view| view.servers.get(at))
                 .map(|stats| stats.connections_wanted.get());
-            let name = format!("{} {}", upstream.name, server.name);
-            if let Some(line) = now.line(before, &name, server.connections_max, wanted.sum()) {
-                warn(format_args!("{line}"));
+            let name = (upstream.name.as_str(), server.name.as_str());
+            if let Some(line) = now.line(before, name, server.connections_max, wanted.sum()) {
+                line.log();
             }
         }
     }
@@ -143,23 +151,26 @@ mod tests {
             (10_000, 100, 0, Some("connections-max=64 needed=91")),
             (10_000, 60, 40, Some("raise `connections-max`")),
             (0, 1, 0, Some("waited=1 requests=0")),
-            (100, 1, 5, Some("add servers waited=5 requests=100 needed=91")),
+            (100, 1, 5, Some("waited=5 requests=100 needed=91")),
         ] {
             let now = Waits {
                 requests: 1_000 + requests,
                 connections: 50 + connections,
                 limit: 7 + limit,
             };
-            let line = now.line(before, "app a:1", 64, 91);
+            let line = now.line(before, ("app", "a:1"), 64, 91).map(|line| line.to_string());
             match (expected, &line) {
                 (None, None) => {}
                 (Some(part), Some(line)) => {
-                    assert!(line.contains(part) && line.starts_with("server app a:1: "), "{line}")
+                    assert!(
+                        line.contains(part) && line.contains(" upstream=app server=a:1 "),
+                        "{line}"
+                    )
                 }
                 _ => panic!("{requests} {connections} {limit}: {line:?}"),
             }
         }
         // Another server takes the place of one that has left, and counts from zero.
-        assert_eq!(Waits::default().line(before, "app a:1", 64, 0), None);
+        assert_eq!(Waits::default().line(before, ("app", "a:1"), 64, 0), None);
     }
 }

@@ -39,6 +39,7 @@ use weir_proxy::plan::Plan;
 use weir_worker::{Errands, Handle};
 
 use crate::failure::Failure;
+use crate::log::Event;
 use crate::machine;
 use dns::Dns;
 use hosts::{HOSTS, Hosts};
@@ -173,7 +174,8 @@ impl Registry {
         let new: Vec<_> =
             next.users.iter().filter(|path| !old.users.contains(path)).cloned().collect();
         let sources = read(&new)?;
-        sources.iter().filter_map(Source::note).for_each(crate::terminal::warn);
+        let notes = sources.iter().filter_map(Source::note);
+        notes.for_each(|note| Event::UsersBad.says(note).log());
         inner.start(handle)?;
         let all = old.users.iter().cloned().chain(new).collect();
         // An error: the program is ending.

@@ -24,6 +24,7 @@ use clap::{Args, Subcommand};
 use crate::admin::document::{ServerStatus, Status};
 use crate::client::{Client, Unanswered, server_path};
 use crate::failure::Failure;
+use crate::log::Event;
 use crate::terminal;
 use overview::Look;
 
@@ -179,10 +180,8 @@ fn lines(client: &Client, arguments: &StatusArgs, pause: Duration, first: (Seen,
             }
             Err(Unanswered::Away(text) | Unanswered::Refused(text)) if !away => {
                 away = true;
-                terminal::tell(format_args!(
-                    "{}; asking again",
-                    text.lines().next().unwrap_or_default()
-                ));
+                let first = text.lines().next().unwrap_or_default();
+                Event::StatusAway.says(format_args!("{first}; asking again")).log();
             }
             Err(_) => {}
         }

@@ -1,10 +1,7 @@
 //! Output to a terminal: colours only there, and not with NO_COLOR (<https://no-color.org>).
 
-use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::OnceLock;
 
-use jiff::Timestamp;
 use weir_config::Errors;
 
 /// Width of reports, columns.
@@ -43,48 +40,6 @@ pub(crate) fn print(text: &str) {
 pub(crate) fn try_print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
-}
-
-/// The level of a line: its word, and its number for the journal (sd-daemon(3)).
-type Level = (&'static str, u8);
-
-const INFO: Level = ("info", 6);
-const WARNING: Level = ("warning", 4);
-const ERROR: Level = ("error", 3);
-
-/// Logs a line of a running weir to standard error, with time and level, or without the time to the
-/// systemd journal, which adds it. A reader that has gone is no reason to end (`eprintln!` would
-/// panic).
-pub(crate) fn tell(line: impl Display) {
-    log(INFO, &line);
-}
-
-/// The same for a line that needs an operator's attention.
-pub(crate) fn warn(line: impl Display) {
-    log(WARNING, &line);
-}
-
-/// The same for a failure.
-pub(crate) fn alarm(line: impl Display) {
-    log(ERROR, &line);
-}
-
-fn log((word, number): Level, line: &dyn Display) {
-    if is_journal() {
-        print_error(&format!("<{number}>{line}\n"));
-    } else {
-        print_error(&format!("{:.3} {word} weir: {line}\n", Timestamp::now()));
-    }
-}
-
-/// Whether standard error is connected to the journal (systemd.exec(5), `$JOURNAL_STREAM`).
-fn is_journal() -> bool {
-    static IS_IT: OnceLock<bool> = OnceLock::new();
-    *IS_IT.get_or_init(|| {
-        let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-        rustix::fs::fstat(io::stderr())
-            .is_ok_and(|file| named == format!("{}:{}", file.st_dev, file.st_ino))
-    })
 }
 
 /// Writes to standard error. If that is closed, the text is lost.

@@ -26,8 +26,8 @@ use crate::bans::wall_us;
 use crate::lasting::kept::{Words, usual_place};
 use crate::lasting::lines::{self, Broken};
 use crate::lasting::{Kept, Turn};
+use crate::log::{self, Line};
 use crate::reload::Desk;
-use crate::terminal::{tell, warn};
 
 /// Shortest time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -81,13 +81,7 @@ struct Book {
     /// The workers have ended.
     is_over: bool,
     /// Messages to print after the list is unlocked.
-    said: Vec<Said>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Said {
-    Told(String),
-    Warned(String),
+    said: Vec<Line>,
 }
 
 /// The thread.
@@ -217,7 +211,7 @@ impl Verdicts {
             let found: Vec<_> = found
                 .filter_map(|(slot, key)| Some((slot, list.entries.get(&key)?.verdict)))
                 .collect();
-            let lines: Vec<String> =
+            let lines: Vec<Line> =
                 found.iter().filter_map(|(slot, _)| list.line(plan, *slot)).collect();
             list.tell_lines(lines);
             found
@@ -254,7 +248,7 @@ impl Verdicts {
         let outcome = lines::write(&path, |part| *part = std::mem::take(&mut text));
         self.with(|list| {
             let problem = list.kept.saved(&path, outcome);
-            list.said.extend(problem.map(Said::Warned));
+            list.said.extend(problem.map(|text| log::Event::VerdictsFile.says(text)));
         });
     }
 
@@ -268,12 +262,7 @@ impl Verdicts {
         let done = what(&mut list);
         let said = std::mem::take(&mut list.said);
         drop(list);
-        for said in said {
-            match said {
-                Said::Told(line) => tell(line),
-                Said::Warned(line) => warn(line),
-            }
-        }
+        said.iter().for_each(Line::log);
         done
     }
 
@@ -311,7 +300,7 @@ impl Book {
     /// `is_borrowed`: the list is an older state of the previous process's file.
     fn take_file(&mut self, is_borrowed: bool) {
         let said = &mut self.said;
-        if !self.kept.take(|line| said.push(Said::Warned(line))) {
+        if !self.kept.take(|line| said.push(log::Event::VerdictsFile.says(line))) {
             return;
         }
         let before = if is_borrowed { std::mem::take(&mut self.entries) } else { BTreeMap::new() };
@@ -357,21 +346,21 @@ impl Book {
             Ok(Broken { count, first }) => {
                 if count > 0 {
                     let path = path.display();
-                    self.said.push(Said::Warned(format!(
+                    self.said.push(log::Event::VerdictsFile.says(format_args!(
                         "{path}: {count} verdicts on servers are unreadable and skipped, the first \
                             in line {first}"
                     )));
                 }
                 if too_many > 0 {
                     let path = path.display();
-                    self.said.push(Said::Warned(format!(
+                    self.said.push(log::Event::VerdictsFile.says(format_args!(
                         "{path}: skipped verdicts beyond {VERDICTS_MAX}: {too_many}"
                     )));
                 }
             }
             Err(error) => {
                 let line = self.kept.is_unreadable(&error);
-                self.said.push(Said::Warned(line));
+                self.said.push(log::Event::VerdictsFile.says(line));
             }
         }
         // Verdicts of this process are newer.
@@ -381,7 +370,7 @@ impl Book {
         let restored: Vec<u32> =
             servers(&self.plan).filter(is_restored).map(|(slot, _)| slot).collect();
         self.entries.append(&mut saved);
-        let lines: Vec<String> =
+        let lines: Vec<Line> =
             restored.iter().filter_map(|slot| self.line(&self.plan, *slot)).collect();
         self.tell_lines(lines);
         let mut told = self.known();
@@ -447,7 +436,7 @@ impl Book {
             let line = "verdicts on servers that are not pipelined do not survive a restart: set \
                         `pipeline-state`, or \
                         $STATE_DIRECTORY as systemd does";
-            self.said.push(Said::Warned(line.to_owned()));
+            self.said.push(log::Event::VerdictsFile.says(line));
         }
     }
 
@@ -473,18 +462,17 @@ impl Book {
         }
     }
 
-    fn tell_lines(&mut self, lines: Vec<String>) {
+    fn tell_lines(&mut self, lines: Vec<Line>) {
         let more = lines.len().saturating_sub(LINES_MAX);
-        self.said.extend(lines.into_iter().take(LINES_MAX).map(Said::Told));
+        self.said.extend(lines.into_iter().take(LINES_MAX));
         if more > 0 {
-            self.said.push(Said::Told(format!(
-                "{more} more servers are not pipelined because of stored verdicts"
-            )));
+            let sentence = "more servers are not pipelined because of stored verdicts";
+            self.said.push(log::Event::VerdictsHidden.says(sentence).with("count", more));
         }
     }
 
     /// Returns the log line for a restored verdict.
-    fn line(&self, plan: &Plan, slot: u32) -> Option<String> {
+    fn line(&self, plan: &Plan, slot: u32) -> Option<Line> {
         let key = key(plan, slot as usize)?;
         let why = match self.entries.get(&key)?.verdict {
             Verdict::Unfit(Doubt::FailsRehearsal) => "it failed two rehearsals".to_owned(),
@@ -497,11 +485,12 @@ impl Book {
             Verdict::Surplus(None) => "it sent a surplus response".to_owned(),
         };
         let (upstream, server) = key;
-        Some(format!(
-            "server {upstream} {server} is not pipelined: {why} before weir was restarted or \
-             reloaded; `weir server clear \
-             {upstream} {server}` allows it again"
-        ))
+        let sentence = format_args!(
+            "not pipelined: {why} before weir was restarted or reloaded; `weir server clear \
+                {upstream} {server}` allows it again"
+        );
+        let line = log::Event::VerdictRestored.says(sentence);
+        Some(line.with("upstream", &upstream).with("server", &server))
     }
 }
 

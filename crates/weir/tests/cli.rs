@@ -539,7 +539,7 @@ impl Running {
             let status = self.child.wait().unwrap();
             sender.send(()).unwrap();
             let matters = |line: &&str| {
-                !line.contains(" info weir: ") && !line.contains(" can't be reached: ")
+                !line.contains(" info weir: ") && !line.contains(" weir: server-unreachable: ")
             };
             let said: Vec<&str> = said.lines().filter(matters).collect();
             (status.code(), said.join("\n"))
@@ -581,7 +581,7 @@ fn one_line_says_what_runs_and_why() {
             "{}",
             running.line
         );
-        assert!(running.line.contains("2 workers"), "{}", running.line);
+        assert!(running.line.contains(" workers=2"), "{}", running.line);
         running.end("INT");
     }
 }

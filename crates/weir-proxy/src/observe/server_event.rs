@@ -60,14 +60,14 @@ impl Event {
         plan.server(self.server as usize).map(|(upstream, server)| (upstream, server.name.as_str()))
     }
 
-    /// Returns one line for people:
-    /// `server app 10.0.0.1:9090 suspended: 10 responses 5xx within 10 s`.
-    pub fn line(self, plan: &Plan) -> Option<String> {
+    /// Returns a sentence for people, without the server: `10 responses 5xx within 10 s`. None: the
+    /// plan has no such server, or the event is not for people.
+    pub fn text(self, plan: &Plan) -> Option<String> {
         if matches!(self.what, What::Judged(_) | What::Cleared) {
             return None;
         }
-        let (upstream, name) = self.place(plan)?;
-        Some(format!("server {} {name} {}", upstream.name, Told { what: self.what, upstream }))
+        let (upstream, _) = self.place(plan)?;
+        Some(Told { what: self.what, upstream }.to_string())
     }
 }
 
@@ -87,41 +87,37 @@ impl fmt::Display for Told<'_> {
                 cause @ (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule }),
             ) => match self.upstream.failover.get(usize::from(rule)) {
                 Some(FailoverRule { symptom: Symptom::Status(codes), limit, window_us }) => {
-                    write!(f, "suspended: {limit} responses {codes} within {}", Seconds(*window_us))
+                    write!(f, "{limit} responses {codes} within {}", Seconds(*window_us))
                 }
                 Some(FailoverRule { symptom: Symptom::Lost, limit, window_us }) => {
-                    write!(f, "suspended: {limit} connections lost within {}", Seconds(*window_us))
+                    write!(f, "{limit} connections lost within {}", Seconds(*window_us))
                 }
-                None => write!(f, "suspended for its {}", cause.word()),
+                None => write!(f, "for its {}", cause.word()),
             },
             What::Suspended(SuspensionCause::Probe { fault }) => {
                 let fall = self.upstream.health.as_ref().map_or(0, |health| health.fall);
-                write!(f, "suspended: {fall} probes in a row failed, the last one with: {fault}")
+                write!(f, "{fall} probes in a row failed, the last one with: {fault}")
             }
             What::Recovered => match &self.upstream.health {
-                Some(health) => write!(f, "is back after {} good probes", health.rise),
-                None => f.write_str("is back after a good response to one request"),
+                Some(health) => write!(f, "{} good probes", health.rise),
+                None => f.write_str("a good response to one request"),
             },
-            What::Ordered(Order::Enable) => f.write_str("enabled by command"),
-            What::Ordered(Order::Drain) => f.write_str("draining by command"),
-            What::Ordered(Order::Disable) => f.write_str("disabled by command"),
-            What::Unreachable(None) => {
-                f.write_str("can't be reached: no connection is left, and a connect failed")
-            }
+            What::Ordered(_) => f.write_str("by command"),
+            What::Unreachable(None) => f.write_str("no connection is left, and a connect failed"),
             What::Unreachable(Some(why)) => {
-                write!(f, "can't be used: {} ({})", why.text(), why.word())
+                write!(f, "{} ({})", why.text(), why.word())
             }
-            What::Reachable => f.write_str("can be reached again"),
+            What::Reachable => f.write_str("it accepts connections again"),
             What::Demoted(doubt) if doubt.lasts() => {
-                write!(f, "gets one request at a time from now on: {}; {WAY_OUT}", doubt.word())
+                write!(f, "one request at a time from now on: {}; {WAY_OUT}", doubt.word())
             }
             What::Demoted(doubt) => {
-                write!(f, "gets one request at a time for a while: {}", doubt.word())
+                write!(f, "one request at a time for a while: {}", doubt.word())
             }
             What::Unfit(doubt) => {
                 write!(
                     f,
-                    "cannot handle several requests at once ({}, a second time): ",
+                    "it cannot handle several requests at once ({}, a second time): ",
                     doubt.word()
                 )?;
                 write!(f, "one request at a time from now on; {WAY_OUT}")
@@ -129,7 +125,7 @@ impl fmt::Display for Told<'_> {
             What::Judged(_) | What::Cleared => Ok(()),
             What::Surplus => {
                 f.write_str(
-                    "sent a surplus response; an earlier response may have reached the \
+                    "it sent a surplus response; an earlier response may have reached the \
                     wrong client: ",
                 )?;
                 write!(f, "one request at a time from now on; {WAY_OUT}")
@@ -152,7 +148,7 @@ impl fmt::Display for Seconds {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each event names its server and the change. How: examples over two upstreams.
+    //! Proves: each event says what changed and why. How: examples over two upstreams.
 
     use super::*;
     use crate::cross::standing::ProbeFault;
@@ -160,7 +156,7 @@ mod tests {
     use crate::upstream::health::Codes;
 
     #[test]
-    fn lines_name_the_server() {
+    fn texts_say_why() {
         let address = std::net::SocketAddr::from(([10, 0, 0, 1], 80));
         let upstream = |name: &str, servers: &[&str]| UpstreamPlan {
             name: name.to_owned(),
@@ -174,55 +170,51 @@ mod tests {
         let other =
             UpstreamPlan { health: Some(HealthPlan::default()), ..upstream("other", &["c:3"]) };
         let plan = Plan { upstreams: vec![app, other], ..Plan::default() };
-        let line = |server, what| Event { server, what }.line(&plan);
+        let line = |server, what| Event { server, what }.text(&plan);
         for (server, what, expected) in [
             (
                 1,
                 What::Suspended(SuspensionCause::Answers { rule: 0 }),
-                "server app b:2 suspended: 10 responses 5xx within 2500 ms",
+                "10 responses 5xx within 2500 ms",
             ),
             (
                 1,
                 What::Suspended(SuspensionCause::Losses { rule: 1 }),
-                "server app b:2 suspended: 5 connections lost within 2500 ms",
+                "5 connections lost within 2500 ms",
             ),
             (
                 2,
                 What::Suspended(SuspensionCause::Probe { fault: ProbeFault::Status(503) }),
-                "server other c:3 suspended: 3 probes in a row failed, the last one with: \
+                "3 probes in a row failed, the last one with: \
                     status 503",
             ),
             (
                 0,
                 What::Unreachable(Some(ServerTlsFailure::Expired)),
-                "server app a:1 can't be used: its certificate, or one above it, has expired \
+                "its certificate, or one above it, has expired \
                     (tls-expired)",
             ),
-            (0, What::Recovered, "server app a:1 is back after a good response to one request"),
-            (2, What::Recovered, "server other c:3 is back after 2 good probes"),
-            (2, What::Ordered(Order::Drain), "server other c:3 draining by command"),
-            (
-                0,
-                What::Demoted(Doubt::Garbage),
-                "server app a:1 gets one request at a time for a while: garbage",
-            ),
+            (0, What::Recovered, "a good response to one request"),
+            (2, What::Recovered, "2 good probes"),
+            (2, What::Ordered(Order::Drain), "by command"),
+            (0, What::Demoted(Doubt::Garbage), "one request at a time for a while: garbage"),
             (
                 0,
                 What::Demoted(Doubt::Misframing),
-                "server app a:1 gets one request at a time from now on: misframing; `weir server \
+                "one request at a time from now on: misframing; `weir server \
                     clear` after it is repaired",
             ),
             (
                 0,
                 What::Surplus,
-                "server app a:1 sent a surplus response; an earlier response may have reached the \
+                "it sent a surplus response; an earlier response may have reached the \
                  wrong client: one request at a \
                  time from now on; `weir server clear` after it is repaired",
             ),
             (
                 1,
                 What::Unfit(Doubt::FailsRehearsal),
-                "server app b:2 cannot handle several requests at once (fails-rehearsal, a second \
+                "it cannot handle several requests at once (fails-rehearsal, a second \
                  time): one request at a time \
                  from now on; `weir server clear` after it is repaired",
             ),

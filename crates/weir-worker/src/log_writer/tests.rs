@@ -34,7 +34,7 @@ impl Drop for Scratch {
 fn start(path: &Path, workers: usize) -> (LogWriter, Vec<LogSink>, Vec<Arc<Counters>>) {
     let counters: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
     let (writer, sinks) =
-        LogWriter::start(&Destination::File(path.to_owned()), &counters).expect("starts");
+        LogWriter::start(&Destination::File(path.to_owned()), &counters, |_| {}).expect("starts");
     (writer, sinks, counters)
 }
 
@@ -198,7 +198,8 @@ fn what_can_not_be_opened_says_so() {
         (scratch.path("none/a.log"), "none/a.log: No such file"),
         (scratch.0.clone(), "Is a directory"),
     ] {
-        let error = LogWriter::start(&Destination::File(path), &[]).expect_err("can't be opened");
+        let error =
+            LogWriter::start(&Destination::File(path), &[], |_| {}).expect_err("can't be opened");
         assert!(error.to_string().contains(expected), "{error}");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Once;
 use weir_proxy::plan::{Location, Network, Plan};
 use weir_proxy::shield::bans::Block;
 
-use crate::terminal::warn;
+use crate::log::Event;
 
 /// Flag of a route: it uses a gateway (route.h, RTF_GATEWAY).
 const BY_GATEWAY: u32 = 2;
@@ -33,11 +33,9 @@ impl Machine {
     pub(super) fn look(&mut self) {
         static TOLD: Once = Once::new();
         let told = |error: io::Error| {
-            let line = format_args!(
-                "cannot read the addresses and gateways of this machine ({error}): limits may \
-                    ban one"
-            );
-            TOLD.call_once(|| warn(line));
+            let sentence =
+                "cannot read the addresses and gateways of this machine: limits may ban one";
+            TOLD.call_once(|| Event::AddressesUnknown.says(sentence).with("error", error).log());
         };
         match weir_io::local_addresses() {
             Ok(own) => {

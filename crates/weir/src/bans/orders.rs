@@ -9,7 +9,8 @@ use weir_proxy::shield::key::Prefix;
 
 use super::kernel::Part;
 use super::ledger::Ban;
-use super::{Bans, REASON_BYTES_MAX, now_s, seconds, terms};
+use super::{Bans, REASON_BYTES_MAX, now_s, terms};
+use crate::log::Event;
 
 /// A ban for display. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +96,8 @@ impl Bans {
             list.changed();
             list.publish(Instant::now());
             let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            list.tell(format!("banned {block} for {} by order{because}", seconds(for_s)));
+            let line = Event::BanAdded.says(format_args!("by order{because}"));
+            list.tell(line.with("network", block).with("seconds", for_s));
             Ok(shown.unwrap_or(Shown {
                 block,
                 since_s: now_s,
@@ -123,7 +125,7 @@ impl Bans {
             list.changed();
             list.publish(Instant::now());
             for block in &freed {
-                list.tell(format!("{block} is no longer banned, by command"));
+                list.tell(Event::BanRemoved.says("by command").with("network", block));
             }
             freed
         })

@@ -58,10 +58,7 @@ fn whoever_may_be_a_load_balancer_is_pointed_at() {
         let block = client(if forwards { "247.0.2.1" } else { "247.0.2.2" });
         bans.lock().take(&Offence { block, limit: "rate".into(), by_proxy: false, forwards });
         let said = bans.lock().voice.take_said();
-        let hints = matches!(
-            &said[..],
-            [Said::Told(line)] if line.ends_with("add it to `trusted-proxies`")
-        );
+        let hints = said[0].to_string().contains("add it to `trusted-proxies`");
         assert_eq!(hints, forwards, "{said:?}");
     }
 }

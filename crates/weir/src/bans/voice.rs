@@ -1,7 +1,7 @@
 //! Messages about bans: lines wait while the list is locked, so that no thread waits for the reader
 //! of standard error. Bound: [`LINES_MAX`] lines of changes in a second; further ones are counted.
 
-use crate::terminal::{tell, warn};
+use crate::log::{Event, Line};
 
 /// Lines in one second.
 const LINES_MAX: u32 = 10;
@@ -13,43 +13,26 @@ pub(super) struct Voice {
     second: u64,
     told: u32,
     dropped: u64,
-    said: Vec<Said>,
-}
-
-/// A line.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    Told(String),
-    Warned(String),
-}
-
-impl Said {
-    /// Prints it to standard error.
-    pub(super) fn print(self) {
-        match self {
-            Said::Told(line) => tell(line),
-            Said::Warned(line) => warn(line),
-        }
-    }
+    said: Vec<Line>,
 }
 
 impl Voice {
     /// Takes the lines to print.
-    pub(super) fn take_said(&mut self) -> Vec<Said> {
+    pub(super) fn take_said(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.said)
     }
 
-    /// Adds a warning.
-    pub(super) fn warn(&mut self, line: String) {
-        self.said.push(Said::Warned(line));
+    /// Adds a line about the file of bans.
+    pub(super) fn warn(&mut self, sentence: String) {
+        self.said.push(Event::BansFile.says(sentence));
     }
 
     /// Adds a line about a change, if this second has room for it.
-    pub(super) fn tell(&mut self, now_s: u64, line: String) {
+    pub(super) fn tell(&mut self, now_s: u64, line: Line) {
         self.look(now_s);
         if self.told < LINES_MAX {
             self.told += 1;
-            self.said.push(Said::Told(line));
+            self.said.push(line);
         } else {
             self.dropped += 1;
         }
@@ -63,7 +46,8 @@ impl Voice {
         let dropped = std::mem::take(&mut self.dropped);
         (self.second, self.told) = (now_s, 0);
         if dropped > 0 {
-            self.said.push(Said::Told(format!("{dropped} more changes of bans are not shown")));
+            let sentence = "more changes of bans in one second are not shown";
+            self.said.push(Event::BansHidden.says(sentence).with("count", dropped));
         }
     }
 }
@@ -77,15 +61,13 @@ mod tests {
     #[test]
     fn a_flood_of_lines_is_cut() {
         let mut voice = Voice::default();
-        (0..25).for_each(|_| voice.tell(7, String::new()));
+        (0..25).for_each(|_| voice.tell(7, Event::BanAdded.says("")));
         voice.warn("odd".to_owned());
         assert_eq!(voice.take_said().len(), 11, "warnings are not cut");
-        voice.tell(8, "next".to_owned());
-        let told = |text: &str| Said::Told(text.to_owned());
-        assert_eq!(
-            voice.take_said(),
-            [told("15 more changes of bans are not shown"), told("next")]
-        );
+        let next = Event::BanAdded.says("next");
+        voice.tell(8, next.clone());
+        let hidden = Event::BansHidden.says("more changes of bans in one second are not shown");
+        assert_eq!(voice.take_said(), [hidden.with("count", 15), next]);
         voice.look(9);
         assert_eq!(voice.take_said(), []);
     }

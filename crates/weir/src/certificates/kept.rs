@@ -12,6 +12,7 @@ use weir_tls::{
     WantedOfClients, provider,
 };
 
+use crate::log::{Event, Line};
 use crate::side::stamp::Stamp;
 
 /// How close a value is to its expiry.
@@ -212,17 +213,18 @@ impl<S: Source> Kept<S> {
 
     /// Reads the files again if they have changed. Reports once when the expiry is near, and once
     /// when it has come. True: the value is another one now.
-    pub(super) fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) -> bool {
+    pub(super) fn look(&mut self, now: i64, tell: &mut dyn FnMut(Line)) -> bool {
         let is_new = self.renew(tell);
         let age = S::age(&self.value, now);
         if age > self.age {
-            S::age_text(&self.value, now).into_iter().for_each(tell);
+            let text = S::age_text(&self.value, now);
+            text.map(|text| Event::TlsExpiry.says(text)).into_iter().for_each(tell);
         }
         self.age = age;
         is_new
     }
 
-    fn renew(&mut self, tell: &mut dyn FnMut(String)) -> bool {
+    fn renew(&mut self, tell: &mut dyn FnMut(Line)) -> bool {
         let found = stamps(&self.source);
         if found == self.read {
             (self.bad, self.problem) = (None, None);
@@ -235,14 +237,14 @@ impl<S: Source> Kept<S> {
         };
         match self.source.read() {
             Ok(value) => {
-                tell(self.source.told(&value));
+                tell(Event::TlsFileRead.says(self.source.told(&value)));
                 (self.value, self.read, self.bad, self.problem) = (value, found, None, None);
                 self.age = Age::Fine;
                 true
             }
             Err(bad) => {
                 if was_seen {
-                    tell(format!("{bad}; {}", S::STAYS));
+                    tell(Event::TlsFileBad.says(format_args!("{bad}; {}", S::STAYS)));
                     self.problem = Some(bad.to_string());
                 }
                 self.bad = Some((found, was_seen));

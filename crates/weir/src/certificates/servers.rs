@@ -8,6 +8,7 @@ use weir_proxy::plan::{ServerTlsPlan, TrustPlan, UpstreamPlan};
 use weir_tls::{Files, PeerName, Seal, ServerTerms, Trust, WantedOfServers, provider};
 
 use super::kept::{Kept, Source as _};
+use crate::log::{Event, Line};
 
 /// The TLS servers of an upstream.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ impl Servers {
         self.terms.seals().iter().any(|seal| Arc::strong_count(seal) > 1)
     }
 
-    pub(super) fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
+    pub(super) fn look(&mut self, now: i64, tell: &mut dyn FnMut(Line)) {
         let mut is_new = self.roots.look(now, tell);
         if let Some(kept) = &mut self.shown {
             is_new |= kept.look(now, tell);
@@ -106,7 +107,8 @@ impl Servers {
             && let Err(bad) =
                 self.terms.renew(&self.roots.value, self.shown.as_ref().map(|kept| &kept.value))
         {
-            tell(format!("{bad}; connections to servers continue as before"));
+            let sentence = format_args!("{bad}; connections to servers continue as before");
+            tell(Event::TlsFileBad.says(sentence));
         }
     }
 }

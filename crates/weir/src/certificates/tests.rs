@@ -86,7 +86,7 @@ fn plan(files: &[&(PathBuf, PathBuf)]) -> Plan {
 
 fn look(certificates: &mut Certificates, now: i64) -> Vec<String> {
     let mut lines = Vec::new();
-    certificates.look(now, &mut |line| lines.push(line));
+    certificates.look(now, &mut |line| lines.push(line.to_string()));
     lines
 }
 

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use weir_proxy::plan::{DiscoveryPlan, Place};
 
+use crate::log::{Event, Line};
+
 /// Addresses in use of one name; weir has no room for more servers anyway.
 pub(super) const ADDRESSES_MAX: usize = 256;
 /// The first pause after a failed lookup.
@@ -47,15 +49,6 @@ impl Trouble {
         let (Trouble::Nothing(text, _) | Trouble::Failed(text)) = self;
         text
     }
-}
-
-/// A change that is worth a line in the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum News {
-    /// Lookups fail, or have not succeeded yet.
-    Lost(String),
-    /// Lookups succeed again.
-    Back(String),
 }
 
 /// The state of a name, for status and metrics.
@@ -135,7 +128,7 @@ impl Ledger {
         text: &str,
         answer: Result<Answer, Trouble>,
         now: Instant,
-    ) -> Option<News> {
+    ) -> Option<Line> {
         let name = self.names.get_mut(text)?;
         (name.is_asked, name.is_settled) = (false, true);
         match answer {
@@ -191,7 +184,7 @@ impl Name {
         answer: Answer,
         plan: &DiscoveryPlan,
         now: Instant,
-    ) -> Option<News> {
+    ) -> Option<Line> {
         let was_lost = self.problem.take().is_some();
         self.failures = 0;
         if answer.is_whole {
@@ -205,7 +198,9 @@ impl Name {
         let [min, max] = [plan.ttl_min_us, plan.ttl_max_us].map(Duration::from_micros);
         let ttl = answer.ttl.clamp(min, max.max(min));
         self.due = now + if answer.is_whole { ttl } else { ttl.min(RETRY_MAX) };
-        was_lost.then(|| News::Back(format!("resolved {text} again")))
+        was_lost.then(|| {
+            Event::NameResolved.says(format_args!("resolved {text} again")).with("name", text)
+        })
     }
 
     fn failed(
@@ -214,7 +209,7 @@ impl Name {
         trouble: &Trouble,
         plan: &DiscoveryPlan,
         now: Instant,
-    ) -> Option<News> {
+    ) -> Option<Line> {
         self.due = now
             + match trouble {
                 Trouble::Nothing(_, ttl) => {
@@ -237,9 +232,10 @@ impl Name {
                 format!("known addresses remain in use for {} s", hold(plan).as_secs_f64())
             }
         };
-        before
-            .is_none()
-            .then(|| News::Lost(format!("cannot resolve {text}: {}; {stays}", trouble.text())))
+        before.is_none().then(|| {
+            let sentence = format_args!("cannot resolve {text}: {}; {stays}", trouble.text());
+            Event::NameFailed.says(sentence).with("name", text)
+        })
     }
 
     /// Notes which addresses are missing from a result.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use weir_config::parse_servers;
 use weir_proxy::plan::ServerPlan;
 
-use super::News;
+use crate::log::{Event, Line};
 use crate::side::stamp::Stamp;
 
 /// Largest file, in bytes: some thousands of servers, and weir has hardly room for more.
@@ -56,7 +56,7 @@ impl Lists {
     }
 
     /// Reads changed files.
-    pub(super) fn look(&mut self) -> Vec<News> {
+    pub(super) fn look(&mut self) -> Vec<Line> {
         self.lists.iter_mut().filter_map(|(path, list)| list.look(path)).collect()
     }
 
@@ -83,7 +83,7 @@ impl Lists {
 }
 
 impl List {
-    fn look(&mut self, path: &Path) -> Option<News> {
+    fn look(&mut self, path: &Path) -> Option<Line> {
         let stamp = Stamp::at(path).ok();
         let (is_first, is_same) = (!self.is_read, stamp.is_some() && stamp == self.stamp);
         if !is_same {
@@ -93,12 +93,10 @@ impl List {
                 Ok(servers) => {
                     let was_told = std::mem::take(&mut self.is_told);
                     (self.servers, self.problem) = (servers, None);
-                    let text = format!(
-                        "read the servers in {} again: {}",
-                        path.display(),
-                        self.servers.len()
-                    );
-                    return (was_told || !is_first).then_some(News::Back(text));
+                    let line = Event::ListRead.says("read the list of servers again");
+                    let line = line.with("file", path.display());
+                    let line = line.with("servers", self.servers.len());
+                    return (was_told || !is_first).then_some(line);
                 }
                 Err(why) => {
                     let is_new = self.problem.replace(why).is_none();
@@ -110,7 +108,9 @@ impl List {
         }
         let problem = self.problem.as_ref().filter(|_| !self.is_told)?;
         self.is_told = true;
-        Some(News::Lost(format!("{problem}; the servers read before remain")))
+        let line =
+            Event::ListFailed.says(format_args!("{problem}; the servers read before remain"));
+        Some(line.with("file", path.display()))
     }
 }
 
@@ -146,8 +146,10 @@ mod tests {
         let mut lists = Lists::default();
         lists.want([path.clone()].into());
         let write = |text: &str| std::fs::write(&path, text).unwrap();
-        let lost = |news: Vec<News>| matches!(&news[..], [News::Lost(_)]);
-        let back = |news: Vec<News>| matches!(&news[..], [News::Back(_)]);
+        let is =
+            |news: &[Line], name: &str| news.len() == 1 && news[0].to_string().starts_with(name);
+        let lost = |news: Vec<Line>| is(&news, "list-failed: ");
+        let back = |news: Vec<Line>| is(&news, "list-read: ");
         assert!(lost(lists.look()), "there is none");
         assert_eq!(lists.look(), []);
         write("server \"10.0.0.1:80\"; server \"a.test:80\"");

@@ -26,7 +26,7 @@ use super::first::Holder;
 use super::limits::HELD_MAX;
 use super::place::failed;
 use crate::failure::Failure;
-use crate::terminal::warn;
+use crate::log::Event;
 
 /// How often timeouts are checked.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -172,7 +172,7 @@ impl Ahead {
                     }
                     _ => "weir accepts clients before it connects to their servers",
                 };
-                warn(format_args!("{instead}: {error}"));
+                Event::InterceptFallback.says(format_args!("{instead}: {error}")).log();
             }
             prepared.set_lets_through(true);
             // All waits end.

@@ -10,7 +10,7 @@ use weir_io::{Interfaces, Layer, Link, Namespace};
 
 use super::Route;
 use super::place::PACKETS;
-use crate::terminal::tell;
+use crate::log::Event;
 
 /// Their names, towards clients and towards servers.
 const NAMES: [&str; 2] = ["toclients", "toservers"];
@@ -38,10 +38,13 @@ impl Beside {
                     side.beside = Some(index);
                     indices.push(index);
                 }
-                Err(why) => tell(format_args!(
-                    "{}: {why}; packets that weir sends there pass through the stack twice",
-                    side.name
-                )),
+                Err(why) => {
+                    let sentence = format_args!(
+                        "{}: {why}; packets that weir sends there pass through the stack twice",
+                        side.name
+                    );
+                    Event::InterceptFallback.says(sentence).log();
+                }
             }
         }
         Beside { interfaces: namespace.enter(|| Interfaces::here().ok()).ok().flatten(), indices }

@@ -17,7 +17,7 @@ use super::flood::{self, Flood};
 use super::place::failed;
 use super::watch::Watch;
 use crate::failure::Failure;
-use crate::terminal::{tell, warn};
+use crate::log::Event;
 
 /// How often it checks for floods and reads counters, and its pause when more than half of the
 /// descriptors are used.
@@ -128,19 +128,12 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
         }
         passes = why;
         match why {
-            Some(Why::Full) => {
-                warn(format_args!("new connections bypass weir: {most} {}", Why::Full.word()))
-            }
+            Some(Why::Full) => bypass(format_args!("{most} {}", Why::Full.word())),
             Some(Why::Flooded) => {
-                warn(format_args!(
-                    "new connections bypass weir for a while: {} (ListenDrops)",
-                    Why::Flooded.word()
-                ));
+                bypass(format_args!("for a while, {} (ListenDrops)", Why::Flooded.word()));
             }
-            Some(Why::Stuck) => {
-                warn(format_args!("new connections bypass weir: {}", Why::Stuck.word()))
-            }
-            None => tell("weir intercepts new connections again"),
+            Some(Why::Stuck) => bypass(format_args!("{}", Why::Stuck.word())),
+            None => Event::InterceptResumed.says("weir intercepts new connections again").log(),
         }
     }
     let until = Instant::now() + LAST_PATIENCE;
@@ -148,16 +141,24 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
         thread::sleep(LOOK_CLOSELY);
     }
     if let Ok(Taken { taken, passed_by, with_options, changed, unserved }) = intercept.taken() {
-        tell(format_args!(
-            "intercepted {taken} connections; {passed_by} bypassed weir, {with_options} for their \
-             options, \
-             {changed} for NAT, {unserved} because weir did not run"
-        ));
+        Event::Intercepted
+            .says("others bypassed weir, for their options, for NAT, or because weir did not run")
+            .with("connections", taken)
+            .with("bypassed", passed_by)
+            .with("options", with_options)
+            .with("nat", changed)
+            .with("unserved", unserved)
+            .log();
     }
     drop(intercept);
     beside.remove();
     // A user has no right to do this; then it disappears with the namespace.
     let _ = interfaces.remove(index);
+}
+
+/// Logs that new connections bypass weir.
+fn bypass(why: std::fmt::Arguments<'_>) {
+    Event::InterceptBypass.says(format_args!("new connections bypass weir: {why}")).log();
 }
 
 /// Whether connections pass by with this many descriptors in use.

@@ -7,6 +7,7 @@ use weir_io::{Interfaces, Link, Namespace, TUN_DEVICE, Tun, check_congestion};
 
 use super::{Route, cores};
 use crate::failure::Failure;
+use crate::log::Event;
 
 /// The findings.
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ impl Found {
     /// An obstacle.
     pub(super) fn refuse(self) -> Result<(), Failure> {
         if self.is_clear() {
-            self.notes.iter().for_each(crate::terminal::warn);
+            self.notes.iter().for_each(|note| Event::InterceptObstacle.says(note).log());
             return Ok(());
         }
         let lines = self

@@ -16,7 +16,7 @@ use super::beside::{self, Beside};
 use super::keeper::Way;
 use super::{Connect, Route};
 use crate::failure::Failure;
-use crate::terminal::tell;
+use crate::log::Event;
 
 /// The name of the pair's inner end.
 const INSIDE: &str = "outside";
@@ -199,18 +199,20 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     if beside.is_any() {
         let leave = || intercept.leave(&mut programs, INSIDE);
         if let Err(why) = namespace.enter(leave).map_err(kernel("cannot enter the namespace"))? {
-            tell(format_args!(
+            let sentence = format_args!(
                 "packets that weir sends pass through the stack twice before they leave: {why}"
-            ));
+            );
+            Event::InterceptFallback.says(sentence).log();
         }
     }
     let ports: Vec<String> = route.ports.iter().map(u16::to_string).collect();
     let plural = if ports.len() == 1 { "port" } else { "ports" };
     let (ports, from, to) = (ports.join(", "), &route.client, &route.server);
-    tell(format_args!(
-        "intercepts new TCP connections from {from} to {to}, {plural} {ports}; without weir they \
-            are forwarded as usual"
-    ));
+    let sentence = format_args!(
+        "new TCP connections from {from} to {to}, {plural} {ports}; without weir they are \
+            forwarded as usual"
+    );
+    Event::Intercepting.says(sentence).log();
     Ok((Place { namespace }, Way { intercept, interfaces: here, index, beside }, device))
 }
 

@@ -14,10 +14,10 @@ use super::listeners::Opened;
 use super::{Desk, listeners};
 use crate::certificates::{Renewed, Watcher};
 use crate::failure::Failure;
+use crate::log::Event;
 use crate::run::{key_shield, open_cache, set_rights};
 use crate::side::Registry;
 use crate::spreading::Spreading;
-use crate::terminal::warn;
 use crate::verdicts::Verdicts;
 
 /// How long a worker may take to adopt a plan.
@@ -204,7 +204,10 @@ impl Workers {
             self.spreading.incomplete(&before);
         }
         for error in failed_listeners {
-            warn(format_args!("a worker cannot accept on a listener, but the others can: {error}"));
+            Event::ListenerIncomplete
+                .says("a worker cannot accept on a listener, but the others can")
+                .with("error", error)
+                .log();
         }
         silent.map_or(Ok(()), |worker| {
             let text = format!(

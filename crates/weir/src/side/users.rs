@@ -15,6 +15,7 @@ use weir_proxy::forward::lookup::User;
 
 use super::hash::scheme_of;
 use super::stamp::Stamp;
+use crate::log::{Event, Line};
 
 /// Largest file, in bytes; about 100,000 users.
 const BYTES_MAX: u64 = 16 << 20;
@@ -216,26 +217,33 @@ impl Source {
         self.now.is_open.then_some(note)
     }
 
-    /// Reads the file again if it has changed. Returns a message for the operator. A bad file is
+    /// Reads the file again if it has changed. Returns lines for the operator. A bad file is
     /// reported once, and the users stay as they were.
-    pub(crate) fn look(&mut self) -> Option<String> {
+    pub(crate) fn look(&mut self) -> Vec<Line> {
         let stamp = Stamp::at(&self.path).ok();
         if stamp == self.now.stamp {
             self.bad = None;
-            return None;
+            return Vec::new();
         }
         if self.bad == Some(stamp) {
-            return None;
+            return Vec::new();
         }
+        let about = |line: Line| line.with("file", self.path.display());
         match Users::read(&self.path, &self.now) {
             Ok(users) => {
-                let count = users.entries.len();
+                let line = about(Event::UsersRead.says("reread the users"));
+                let line = line.with("users", users.entries.len());
                 (self.now, self.bad) = (Arc::new(users), None);
-                Some(format!("weir: reread the users in {}: {count}\n", self.path.display()))
+                vec![line]
             }
             Err(bad) => {
+                let report = bad.to_string();
+                let lines = report.lines().filter(|line| !line.trim().is_empty());
+                let lines = lines.map(|line| line.strip_prefix("weir: ").unwrap_or(line));
+                let lines = lines.chain(["the previous users remain in force"]);
+                let lines = lines.map(|line| about(Event::UsersBad.says(line))).collect();
                 self.bad = Some(stamp);
-                Some(format!("{bad}weir: the previous users remain in force\n"))
+                lines
             }
         }
     }
@@ -322,36 +330,38 @@ mod tests {
         let (ann, bob) =
             ["ann", "bob"].map(|name| Arc::clone(&source.now.find(name).unwrap().user)).into();
         assert!(ann.enter(None));
-        assert_eq!(source.look(), None);
+        let all =
+            |lines: Vec<Line>| lines.iter().map(Line::to_string).collect::<Vec<_>>().join("\n");
+        assert_eq!(source.look(), []);
 
         std::fs::write(&file.0, format!("bob:{HASH}\ncat:{HASH}\n# longer\n")).unwrap();
-        assert!(source.look().unwrap().contains(": 2"));
+        assert!(all(source.look()).ends_with("users=2"));
         assert!(source.now.find("ann").is_none());
         assert!(Arc::ptr_eq(&source.now.find("bob").unwrap().user, &bob));
 
         std::fs::write(&file.0, "bob:secret\n").unwrap();
-        let told = source.look().unwrap();
+        let told = all(source.look());
         assert!(
             told.contains(":1: the hash of `bob`")
                 && told.contains("weir passwd")
                 && told.contains("previous users remain in force"),
             "{told}"
         );
-        assert_eq!(source.look(), None, "told once");
+        assert_eq!(source.look(), [], "told once");
         assert!(source.now.find("cat").is_some());
 
         std::fs::remove_file(&file.0).unwrap();
-        assert!(source.look().unwrap().contains("No such file"));
-        assert_eq!(source.look(), None, "told once");
+        assert!(all(source.look()).contains("No such file"));
+        assert_eq!(source.look(), [], "told once");
 
         std::fs::write(&file.0, format!("ann:{HASH}\n")).unwrap();
-        assert!(source.look().unwrap().contains(": 1"));
+        assert!(all(source.look()).ends_with("users=1"));
         let again = &source.now.find("ann").unwrap().user;
         assert!(
             !Arc::ptr_eq(again, &ann) && again.connections() == 1,
             "he had a connection all the time"
         );
-        assert_eq!(source.look(), None);
+        assert_eq!(source.look(), []);
     }
 
     #[test]

@@ -34,6 +34,7 @@ use super::cache::Cache;
 use super::hash;
 use super::lanes::{Entered, Lanes, Ticket};
 use super::users::{Entry, Source, Users};
+use crate::log::Line;
 
 /// How long good credentials stay good.
 const GOOD_FOR: Duration = Duration::from_secs(600);
@@ -327,8 +328,8 @@ impl Verifier {
         });
         let Ok((source, told)) = looking.await else { return };
         self.looked.set(Instant::now());
-        if let Some(told) = told {
-            crate::terminal::print_error(&told);
+        if !told.is_empty() {
+            told.iter().for_each(Line::log);
             self.good.borrow_mut().clear();
             let before = std::mem::replace(&mut *self.users.borrow_mut(), Arc::clone(&source.now));
             before.end(&source.now);

@@ -12,7 +12,7 @@ use weir_cache::{Noted, SnapshotFigures};
 use super::tail::Tail;
 use super::{LOOK_EVERY, Wish, file};
 use crate::lasting::{Hold, Taken, Turn, remove_rest};
-use crate::terminal::warn;
+use crate::log::Event;
 
 /// The state behind the lock.
 #[derive(Debug, Default)]
@@ -63,7 +63,8 @@ impl Book {
             if self.has_file()
                 && let Err(error) = file::remove_last(path).and_then(|()| remove_rest(path))
             {
-                warn(format_args!("{} is to be removed: {error}", path.display()));
+                let sentence = format_args!("{} is to be removed: {error}", path.display());
+                Event::SnapshotFailed.says(sentence).log();
             }
             if !is_same_store || self.wish.is_none() {
                 // They concern a store that is no longer kept.
@@ -129,13 +130,14 @@ impl Book {
         match self.hold.take() {
             Taken::Before => {}
             Taken::Now(note) => {
-                note.into_iter().for_each(warn);
+                note.into_iter().for_each(|note| Event::SnapshotFailed.says(note).log());
                 self.told(&wish, None);
                 // It lacks purges from the time without an owner.
                 if self.is_read {
                     self.is_partly_read = false;
                     if let Err(error) = file::remove_last(&wish.plan.path) {
-                        warn(format_args!("{}: {error}", wish.plan.path.display()));
+                        let sentence = format_args!("{}: {error}", wish.plan.path.display());
+                        Event::SnapshotFailed.says(sentence).log();
                     }
                 }
             }
@@ -250,7 +252,7 @@ impl Book {
     pub(super) fn told(&mut self, wish: &Wish, problem: Option<String>) {
         let problem = problem.unwrap_or_default();
         if problem != self.figures.problem && !problem.is_empty() {
-            warn(&problem);
+            Event::SnapshotFailed.says(&problem).log();
         }
         self.figures.problem = problem;
         wish.store.tell_snapshot(Some(self.figures.clone()));

@@ -12,7 +12,7 @@ use super::file::{self, Refused};
 use super::tail::Tail;
 use super::{BUFFER_BYTES, Snapshots, Wish, moment};
 use crate::bans::wall_us;
-use crate::terminal::tell;
+use crate::log::Event;
 
 /// Responses that are read between two checks for invalidations.
 const LOOK_AFTER: usize = 64;
@@ -75,7 +75,10 @@ impl Snapshots {
                 "the snapshot {path}: {flaw}, at byte {at}; skipped {left} responses from there on"
             )
         });
-        tell(format_args!("restored {} responses of {path}{}", counts.kept, counts.others()));
+        let others = counts.others();
+        let line =
+            Event::SnapshotRestored.says(format_args!("responses from the snapshot{others}"));
+        line.with("file", &path).with("responses", counts.kept).log();
         let mut book = self.lock();
         book.write_at = Some(Instant::now() + Duration::from_micros(wish.plan.every_us));
         let figures = &mut book.figures;

@@ -30,7 +30,7 @@ use super::wire::{Channel, Heard, MESSAGE_BYTES_MAX, ToNew, ToOld, VERSION};
 use super::{CHANNEL, VARIABLE_GO, VARIABLE_START};
 use crate::admin::Lent;
 use crate::failure::Failure;
-use crate::terminal::warn;
+use crate::log::Event;
 
 /// How long the old program may take to send everything.
 const BEGIN_MAX: Duration = Duration::from_secs(60);
@@ -184,10 +184,12 @@ impl Heritage {
         for socket in take_inherited() {
             match place_of(&socket) {
                 Some(address) => heritage.add(address, (true, None), vec![socket]),
-                None => warn(
-                    "a socket of the service manager is neither a TCP socket nor a Unix socket \
-                        with a path; closing it",
-                ),
+                None => Event::SocketUnused
+                    .says(
+                        "a socket of the service manager is neither a TCP socket nor a Unix \
+                            socket with a path; closing it",
+                    )
+                    .log(),
             }
         }
         heritage
@@ -217,7 +219,7 @@ impl Heritage {
     /// Warns about those that cannot be added, with the reason.
     pub(crate) fn temporary(&self, written: &Plan) -> BTreeMap<String, Vec<ServerPlan>> {
         let (all, lost) = orders::temporary(written, &self.orders);
-        lost.iter().for_each(warn);
+        lost.iter().for_each(|lost| Event::OrderLost.says(lost).log());
         all
     }
 
@@ -252,10 +254,11 @@ impl Heritage {
         for Sockets { address, stays_open, file, sockets } in self.listeners.drain(..) {
             let Some(plan) = plans.iter().find(|plan| plan.address == address) else {
                 if stays_open {
-                    warn(format_args!(
+                    let sentence = format_args!(
                         "no `listen \"{address}\"`: the socket of the service manager there is \
                             unused"
-                    ));
+                    );
+                    Event::SocketUnused.says(sentence).with("listen", &address).log();
                 }
                 continue;
             };

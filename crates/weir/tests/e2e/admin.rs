@@ -406,9 +406,9 @@ fn it_leaves_in_peace(io: Io) {
     // The number of connections is not checked: each try of this test to connect may have been
     // accepted.
     let lines = [
-        "shutting down: not ready from now on",
-        "draining: accepting no new clients, waiting up to 60s for clients (",
-        "drained in ",
+        "shutting-down: not ready from now on",
+        "draining: accepting no new clients, waiting for those that are connected seconds=60 clients=",
+        "drained: ",
     ];
     let found = lines.map(|line| said.find(&format!(" info weir: {line}")).expect(line));
     assert!(found.is_sorted(), "{said}");

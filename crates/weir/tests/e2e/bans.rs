@@ -207,7 +207,7 @@ fn who_does_not_stop_is_banned(io: Io) {
     assert_eq!((&told["bans"]["in_force"], &told["bans"]["total"]), (&1.into(), &1.into()));
     assert_eq!(told["totals"]["client_closes"]["banned"], 2);
     assert!(weir.answer(&["status"]).contains("bans     1 in force  1 since the start\n"));
-    weir.says("banned 247.0.2.7 for 1h: limit two\n");
+    weir.says("ban-added: limit two network=247.0.2.7 seconds=3600 count=1\n");
     weir.stop();
     server.finish();
 }
@@ -227,7 +227,7 @@ fn a_ban_ends_and_the_next_one_is_longer(io: Io) {
         asks();
         status(&weir)["bans"]["total"].as_u64() >= Some(2)
     });
-    weir.says("banned 247.0.2.7 for 2s: limit two, ban 2 of it\n");
+    weir.says("ban-added: limit two network=247.0.2.7 seconds=2 count=2\n");
     weir.stop();
     server.finish();
 }

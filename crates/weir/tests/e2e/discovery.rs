@@ -212,7 +212,7 @@ fn a_reload_looks_names_up(io: Io) {
     weir.answer(&["reload"]);
     assert_eq!(names(&weir), [name(servers[1].address)]);
     weir.says(&format!("upstream \"app\": - server \"{}\"", name(servers[0].address)));
-    weir.says("reloaded: 2 changes");
+    weir.says("reloaded: the new configuration is in force changes=2");
     request(&mut Client::connect(weir.address));
     // A new name, and an unknown one.
     dns.script("other.test", Kind::A, [Reply::of("127.0.0.1", 3600)]);

@@ -64,18 +64,18 @@ fn a_server_that_answers_500_is_suspended_and_comes_back(io: Io) {
     let mut failed = 0;
     eventually("it is suspended", || {
         failed += usize::from(status(&weir) == 500);
-        weir.said().contains("suspended: 5 responses 5xx within 60 s")
+        weir.said().contains("server-suspended: 5 responses 5xx within 60 s upstream=app server=")
     });
     assert!(
         (5..10).contains(&failed),
         "{failed}: no more than were counted, and what was under way"
     );
-    weir.says(&format!("weir: server app {} suspended", bad.address));
+    weir.says(&format!("upstream=app server={}\n", bad.address));
     (0..50).for_each(|_| assert_eq!(status(&weir), 200));
     switch.store(200, Ordering::SeqCst);
     eventually("it is tried and comes back", || {
         assert_eq!(status(&weir), 200);
-        weir.said().contains("is back after a good response to one request")
+        weir.said().contains("server-recovered: a good response to one request")
     });
     let before = bad.log().requests.len();
     (0..40).for_each(|_| assert_eq!(status(&weir), 200));
@@ -92,14 +92,14 @@ fn a_server_whose_probes_fail_is_suspended_and_comes_back(io: Io) {
     let health =
         "health path=\"/health\" expect-status=200 interval=\"100ms\" timeout=\"5s\" fall=2 rise=3";
     let weir = Weir::start(io, 2, &configuration(&[&bad, &good], health));
-    says(&weir, "suspended: 2 probes in a row failed, the last one with: status 503");
+    says(&weir, "server-suspended: 2 probes in a row failed, the last one with: status 503");
     let victims =
         || bad.log().requests.iter().filter(|(_, request)| request.target != "/health").count();
     let before = victims();
     (0..50).for_each(|_| assert_eq!(status(&weir), 200));
     assert_eq!(victims(), before, "nothing goes there");
     switch.store(200, Ordering::SeqCst);
-    says(&weir, "is back after 3 good probes");
+    says(&weir, "server-recovered: 3 good probes");
     (0..40).for_each(|_| assert_eq!(status(&weir), 200));
     assert!(victims() > before + 10);
     weir.stop();

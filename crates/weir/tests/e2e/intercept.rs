@@ -228,10 +228,10 @@ fn connections_are_taken(io: Io) {
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let said = weir.end("-TERM");
         assert!(
-            said.contains("intercepts new TCP connections from pc to ps, ports 8080, 8443"),
+            said.contains("intercepting: new TCP connections from pc to ps, ports 8080, 8443"),
             "{said}"
         );
-        assert!(said.contains("intercepted 4 connections; 0 bypassed weir"), "{said}");
+        assert!(said.contains(" connections=4 bypassed=0 "), "{said}");
     });
 }
 
@@ -276,7 +276,7 @@ fn requests_are_read(io: Io) {
         other.end();
         drop(plain);
         let said = weir.end("-TERM");
-        assert!(said.contains("intercepted 4 connections"), "{said}");
+        assert!(said.contains(" connections=4 "), "{said}");
         let lines = std::fs::read_to_string(&log).expect("a log");
         assert_eq!(lines.matches("\"GET /v HTTP/1.1\" 200").count(), 6, "{lines}");
     });

@@ -152,7 +152,7 @@ fn what_is_wrong_changes_nothing(io: Io) {
     assert!(weir.answer(&["status"]).contains("the last reload failed"));
     refused(&weir, &["reload", "--dry-run"], 78);
     request(&mut client);
-    weir.says("reload failed, keeping the previous configuration:");
+    weir.says("reload-failed: keeping the previous configuration");
     weir.rewrite(&app(&server, 2, "forward-timeout \"7s\""));
     weir.signal("HUP");
     eventually("the signal reloads", || status(&weir)["reload"]["generation"] == 2);

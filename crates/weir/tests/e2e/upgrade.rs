@@ -314,7 +314,7 @@ fn a_configuration_that_is_wrong_changes_nothing(io: Io) {
     let said = refused(&weir, &["upgrade"], 1);
     assert!(said.contains(&format!("cannot listen on {}", taken.0)), "{said}");
     nothing_has_changed(&weir, before, &mut client);
-    weir.says("upgrade failed, this program continues:");
+    weir.says("upgrade-failed: this program continues");
     drop(taken);
     weir.upgrade();
     assert!(!request(&mut client));

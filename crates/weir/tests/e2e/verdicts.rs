@@ -81,8 +81,8 @@ fn a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared(io:
     let config = config(&server, &state);
     let weir = Weir::start(io, 2, &config);
     let said = format!(
-        "server app {0} is not pipelined: it failed two rehearsals before weir was restarted or \
-            reloaded; `weir server clear app {0}` allows it again",
+        "verdict-restored: not pipelined: it failed two rehearsals before weir was restarted or \
+            reloaded; `weir server clear app {0}` allows it again upstream=app server={0}",
         server.address
     );
     eventually("the log says so", || weir.said().contains(&said));
@@ -137,7 +137,7 @@ fn what_is_found_is_kept(io: Io) {
     });
     weir.stop();
     let weir = Weir::start(io, 2, &config);
-    let said = "is not pipelined: it sent a surplus response before weir was restarted";
+    let said = "not pipelined: it sent a surplus response before weir was restarted";
     eventually("the log says so", || weir.said().contains(said));
     assert_eq!(trust(&weir), "surplus");
     let name = server.address.to_string();

@@ -104,27 +104,25 @@ fn trouble_is_told_once_and_so_is_its_end() {
     let now = Instant::now();
     let mut ledger = ledger(now);
     let failed = || Err(Trouble::Failed("no name server answered in time"));
-    let Some(News::Lost(text)) = ledger.learn("a:80", failed(), now) else { panic!("not told") };
+    let line = ledger.learn("a:80", failed(), now).expect("told");
     assert_eq!(
-        text,
-        "cannot resolve a:80: no name server answered in time; it has no server until the look-up \
-            succeeds"
+        line.to_string(),
+        "name-failed: cannot resolve a:80: no name server answered in time; it has no server until \
+            the look-up succeeds name=a:80"
     );
     assert_eq!(ledger.learn("a:80", failed(), now), None);
     assert_eq!(ledger.shown()[0].problem, Some("no name server answered in time"));
     assert_eq!(
         ledger.learn("a:80", answer(&[1], 1), now),
-        Some(News::Back("resolved a:80 again".to_owned()))
+        Some(Event::NameResolved.says("resolved a:80 again").with("name", "a:80"))
     );
     assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), None);
-    let Some(News::Lost(text)) =
-        ledger.learn("a:80", Err(Trouble::Nothing("there is no such name", None)), now)
-    else {
-        panic!("not told")
-    };
+    let nothing = Err(Trouble::Nothing("there is no such name", None));
+    let line = ledger.learn("a:80", nothing, now).expect("told");
     assert_eq!(
-        text,
-        "cannot resolve a:80: there is no such name; known addresses remain in use for 30 s"
+        line.to_string(),
+        "name-failed: cannot resolve a:80: there is no such name; known addresses remain in use \
+            for 30 s name=a:80"
     );
     assert_eq!(ledger.learn("b:80", failed(), now), None, "nobody wants it");
 }
