@@ -514,7 +514,10 @@ impl Running {
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         errors.read_line(&mut line).unwrap();
-        let address = line.rsplit("listening on ").next().and_then(|text| text.trim().parse().ok());
+        let address = line
+            .rsplit("listening on ")
+            .next()
+            .and_then(|text| text.split_whitespace().next()?.parse().ok());
         let address = address.unwrap_or_else(|| panic!("no address in: {line}"));
         Running { child, address, line, errors }
     }

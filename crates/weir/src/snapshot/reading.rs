@@ -76,8 +76,8 @@ impl Snapshots {
             )
         });
         let others = counts.others();
-        let line =
-            Event::SnapshotRestored.says(format_args!("responses from the snapshot{others}"));
+        let line = Event::SnapshotRestored
+            .says(format_args!("restored responses from the snapshot{others}"));
         line.with("file", &path).with("responses", counts.kept).log();
         let mut book = self.lock();
         book.write_at = Some(Instant::now() + Duration::from_micros(wish.plan.every_us));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::markdown::{tables, tables_of};
-use super::sources::files;
+use super::sources::{files, one_line};
 use super::{nothing_found, read};
 
 /// Where the experiments and their bounds are.
@@ -50,7 +50,7 @@ fn bounds(text: &str) -> BTreeSet<(String, String)> {
 fn figures_have_the_bounds_that_pages_give() {
     let sources = files(|path| path.starts_with(EXPERIMENTS) && path.ends_with(".rs"));
     let real: BTreeSet<(String, String)> =
-        sources.iter().flat_map(|source| bounds(&source.text)).collect();
+        sources.iter().flat_map(|source| bounds(&one_line(&source.text))).collect();
     let mut findings = Vec::new();
     let mut count = 0;
     for page in files(|path| path.starts_with("docs/bench-")) {

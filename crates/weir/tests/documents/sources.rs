@@ -65,6 +65,15 @@ pub(crate) fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with("//"))
 }
 
+/// Returns code as if each list of arguments were on one line, and strings without breaks.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut parts = text.split("\\\n");
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    parts.for_each(|part| whole.push_str(part.trim_start()));
+    let words: Vec<&str> = whole.split_whitespace().collect();
+    words.join(" ").replace("( ", "(").replace(", )", ")")
+}
+
 /// Returns the code of a line, without texts in quotes and comments behind it.
 pub(crate) fn bare(line: &str) -> String {
     let outside: String = line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
@@ -128,6 +137,12 @@ fn product(text: &str, expression: &str) -> Option<u64> {
         };
         product.checked_mul(value)
     })
+}
+
+#[test]
+fn lists_and_strings_are_on_one_line() {
+    let text = "f(\n    A,\n    \"b \\\n        c\",\n)";
+    assert_eq!(one_line(text), "f(A, \"b c\")");
 }
 
 #[test]
