@@ -39,7 +39,12 @@ impl Level {
 
 /// Declares the events: variant, name, level, keys of the facts, and the help for the reference.
 macro_rules! events {
-    ($($(#[doc = $help:literal])+ $event:ident = $name:literal $level:ident [$($key:literal),*];)+) => {
+    (
+        $(
+            $(#[doc = $help:literal])+
+            $event:ident = $name:literal $level:ident [$($key:literal),*];
+        )+
+    ) => {
         /// What a line reports.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Event {

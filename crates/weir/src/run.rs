@@ -524,7 +524,8 @@ impl Bugs {
                     step => (step, ""),
                 };
                 let sentence = format_args!(
-                    "it makes no progress: it is {}{then}; this is a bug in weir (please report it)",
+                    "it makes no progress: it is {}{then}; this is a bug in weir (please report \
+                        it)",
                     step.words()
                 );
                 Event::WorkerSlow.says(sentence).with("worker", worker).log();

@@ -407,7 +407,8 @@ fn it_leaves_in_peace(io: Io) {
     // accepted.
     let lines = [
         "shutting-down: not ready from now on",
-        "draining: accepting no new clients, waiting for those that are connected seconds=60 clients=",
+        "draining: accepting no new clients, waiting for those that are connected seconds=60 \
+            clients=",
         "drained: ",
     ];
     let found = lines.map(|line| said.find(&format!(" info weir: {line}")).expect(line));

@@ -309,9 +309,9 @@ fn what_root_alone_can_read_is_told(io: Io) {
     handshake(sealed, &config(), "a.test").expect("its key was read");
     let key = files.key.display();
     let told = format!(
-        "warning weir: file-unreadable: user `weir` cannot read {key}: the content that weir has read remains in \
-            force, but reloads fail, and weir does not see changes; `chgrp` and `chmod g+r` the \
-            file and its folder for that user, or restart weir instead user=weir file={key}\n"
+        "warning weir: file-unreadable: user `weir` cannot read {key}: the content \
+            that weir has read remains in force, but reloads fail, and weir does not see changes; `chgrp` and `chmod \
+            g+r` the file and its folder for that user, or restart weir instead user=weir file={key}\n"
     );
     weir.says(&told);
     let said = refused(&weir.ask(&["reload"]), 78);
@@ -336,9 +336,9 @@ fn logs_are_the_users(io: Io) {
     let folder = scratch.path("").display().to_string();
     let folder = folder.trim_end_matches('/');
     let told = format!(
-        "warning weir: folder-unwritable: user `weir` cannot create files in {folder}: the program that rotates the \
-            access log must create the new file for that user (logrotate: create 0640 weir), or \
-            `chown weir {folder}` user=weir folder={folder}\n"
+        "warning weir: folder-unwritable: user `weir` cannot create files in {folder}: the \
+            program that rotates the access log must create the new file for that user (logrotate: create 0640 weir), \
+            or `chown weir {folder}` user=weir folder={folder}\n"
     );
     weir.says(&told);
     let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
@@ -439,8 +439,8 @@ fn root_without_user_is_told_once() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("not tested: this needs root");
     }
-    let told = "warning weir: advice: weir runs as root and remains root: write user \"NAME\" to drop root \
-        after binding the listeners; user \"root\" silences this warning\n";
+    let told = "warning weir: advice: weir runs as root and remains root: write user \"NAME\" to \
+        drop root after binding the listeners; user \"root\" silences this warning\n";
     let weir = Weir::start(Io::Epoll, 1, "route { respond 200 \"hello\"; }\n");
     assert_eq!(weir.answer(&["reload"]), "");
     weir.upgrade();
