@@ -41,7 +41,9 @@ pub struct Hints {
     /// By server: when a connection to it last ended that had brought a response; 0: never.
     seen_us: Vec<AtomicU64>,
     /// By server: whether it serves few connections at a time.
-    places: Vec<Places>,
+    pub(crate) places: Vec<Arc<Places>>,
+    /// By server and worker: connections that are up and have brought a response.
+    served: Vec<AtomicU32>,
     /// By server: connections of `tcp` to it, including those that are being made.
     flows: Vec<AtomicU32>,
     shared: Shared,
@@ -62,7 +64,8 @@ impl Hints {
             quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             seen_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
-            places: (0..servers).map(|_| Places::default()).collect(),
+            places: (0..servers).map(|_| Arc::default()).collect(),
+            served: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
             flows: (0..servers).map(|_| AtomicU32::new(0)).collect(),
             shared: Shared::new(servers, workers),
             workers,
@@ -122,6 +125,18 @@ impl Hints {
 
     pub(crate) fn places(&self, server: ServerIndex) -> &Places {
         &self.places[server.index()]
+    }
+
+    pub(crate) fn set_served(&self, server: ServerIndex, worker: usize, served: u32) {
+        self.served[server.index() * self.workers + worker].store(served, Ordering::Relaxed);
+    }
+
+    /// Returns the connections to a server that are up and have brought a response, over all
+    /// workers.
+    pub(crate) fn served(&self, server: ServerIndex) -> u32 {
+        let first = server.index() * self.workers;
+        let each = &self.served[first..first + self.workers];
+        each.iter().map(|served| served.load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn set_ready(&self, server: ServerIndex, worker: usize, ready: u32, hopeful: bool) {

@@ -7,9 +7,15 @@
 //! once closing has helped twice, it only waits whether the response comes anyway ([`Try::Wait`]):
 //! a server that is merely slow is not tried again before a response takes twice as long. Only the
 //! idle time of connections depends on it, so that a mistake costs connects, or a request of such a
-//! server [`PATIENCE_US_MAX`]. One [`Places`] a server, shared by all workers, without locks: a
-//! worker that reads an old number tries once too often or too late. Bound: seven numbers.
-//! docs/connections.md.
+//! server [`PATIENCE_US_MAX`].
+//!
+//! When closing has helped, every place was taken by a connection that had brought a response, so
+//! their number is the number of places. From then on weir makes no more connections than that
+//! ([`Places::count`]), and requests wait here instead of at the server. While requests wait, it
+//! tries one more, after a pause that doubles when that fails ([`Places::on_waiting`]).
+//!
+//! One [`Places`] a server, shared by all workers, without locks: a worker that reads an old number
+//! tries once too often or too late. Bound: eleven numbers. docs/connections.md.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -30,6 +36,9 @@ const PROOFS_MIN: u32 = 2;
 const MEMORY_US: u64 = 600_000_000;
 /// No longer than this is waited for a first answer.
 const PATIENCE_US_MAX: u64 = 30_000_000;
+/// How long requests wait for a place before one more is tried; doubles when there is none.
+const PAUSE_US: u64 = 1_000_000;
+const PAUSE_US_MAX: u64 = 60_000_000;
 
 /// What is done about a late first answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +66,13 @@ pub(crate) struct Places {
     helped_us: AtomicU64,
     /// How often it has helped since it did not for [`MEMORY_US`].
     proofs: AtomicU32,
+    /// How many connections it serves at a time; 0: unknown.
+    count: AtomicU32,
+    /// Connections that had brought a response when one was last closed to make room.
+    served: AtomicU32,
+    /// When one more is tried, and the pause before the next try.
+    next_us: AtomicU64,
+    pause_us: AtomicU64,
 }
 
 impl Default for Places {
@@ -69,6 +85,10 @@ impl Default for Places {
             closed_us: AtomicU64::default(),
             helped_us: AtomicU64::default(),
             proofs: AtomicU32::default(),
+            count: AtomicU32::default(),
+            served: AtomicU32::default(),
+            next_us: AtomicU64::default(),
+            pause_us: AtomicU64::new(PAUSE_US),
         }
     }
 }
@@ -79,7 +99,50 @@ impl Places {
         let all = [&self.tried_us, &self.waited_us, &self.closed_us, &self.helped_us];
         all.into_iter().for_each(|time| time.store(0, Ordering::Relaxed));
         self.patience_us.store(LATE_US, Ordering::Relaxed);
-        [&self.tries, &self.proofs].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        let counts = [&self.tries, &self.proofs, &self.count, &self.served];
+        counts.into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        self.pause_us.store(PAUSE_US, Ordering::Relaxed);
+    }
+
+    /// How many connections the server serves at a time, over all workers; 0: unknown.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// A request waits because each place has a connection. Tries one more if that is due.
+    pub(crate) fn on_waiting(&self, now_us: u64) {
+        if self.count() == 0 {
+            return;
+        }
+        if !self.is_crowded(now_us) {
+            self.count.store(0, Ordering::Relaxed);
+            return;
+        }
+        let next_us = self.next_us.load(Ordering::Relaxed);
+        let after_us = now_us + self.pause_us.load(Ordering::Relaxed);
+        let is_due = next_us <= now_us
+            && self
+                .next_us
+                .compare_exchange(next_us, after_us, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if is_due {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Closing has helped: each place had a connection that had brought a response.
+    fn learn(&self, now_us: u64) {
+        let served = self.served.load(Ordering::Relaxed).max(1);
+        let before = self.count.swap(served, Ordering::Relaxed);
+        // One more was tried, and had no place.
+        let failed = before > served;
+        let pause_us = match failed {
+            true => self.pause_us.load(Ordering::Relaxed).saturating_mul(2).min(PAUSE_US_MAX),
+            false => PAUSE_US,
+        };
+        self.pause_us.store(pause_us, Ordering::Relaxed);
+        self.next_us.store(now_us + pause_us, Ordering::Relaxed);
     }
 
     /// How long a first answer may take before others make room.
@@ -117,6 +180,11 @@ impl Places {
         self.tried_us.store(now_us, Ordering::Relaxed);
     }
 
+    /// Others make room; this many connections have brought a response, over all workers.
+    pub(crate) fn on_vacate(&self, served: u32) {
+        self.served.store(served, Ordering::Relaxed);
+    }
+
     /// A connection is closed to make room.
     pub(crate) fn on_closed(&self, now_us: u64) {
         self.closed_us.store(now_us, Ordering::Relaxed);
@@ -144,6 +212,9 @@ impl Places {
                 if lasts { self.proofs.load(Ordering::Relaxed) + 1 } else { 1 },
                 Ordering::Relaxed,
             );
+            if self.is_crowded(now_us) {
+                self.learn(now_us);
+            }
         }
         self.patience_us.store(LATE_US, Ordering::Relaxed);
     }
@@ -217,6 +288,51 @@ mod tests {
             late_by(&places, n * SECOND, WAIT_US + 1);
         }
         assert!(!places.is_crowded(10 * SECOND));
+    }
+
+    /// Closing helps while this many connections have brought a response.
+    fn helped(places: &Places, now_us: u64, served: u32) {
+        places.on_vacate(served);
+        places.on_closed(now_us);
+        places.on_first_answer(now_us + 1, now_us - LATE_US);
+    }
+
+    #[test]
+    fn places_are_counted_when_they_are_known() {
+        let places = Places::default();
+        helped(&places, SECOND, 16);
+        assert_eq!(places.count(), 0, "not by one proof");
+        places.on_waiting(SECOND + 2);
+        assert_eq!(places.count(), 0);
+        helped(&places, 2 * SECOND, 16);
+        assert_eq!(places.count(), 16);
+        places.forget();
+        assert_eq!(places.count(), 0, "another server");
+    }
+
+    /// The pause grows while there are none, and the count follows when there are.
+    #[test]
+    fn more_places_are_looked_for() {
+        let places = Places::default();
+        (1..3).for_each(|n| helped(&places, n * SECOND, 4));
+        let mut now_us = 2 * SECOND + 1;
+        for pause_us in [1, 2, 4, 8].map(|pause| pause * PAUSE_US) {
+            places.on_waiting(now_us + pause_us - 1);
+            assert_eq!(places.count(), 4, "{pause_us}");
+            now_us += pause_us;
+            (0..3).for_each(|_| places.on_waiting(now_us));
+            assert_eq!(places.count(), 5, "one more");
+            helped(&places, now_us, 4);
+            assert_eq!(places.count(), 4);
+            now_us += 1;
+        }
+        for count in 5..9 {
+            now_us += PAUSE_US_MAX;
+            places.on_waiting(now_us);
+            assert_eq!(places.count(), count, "it has more now");
+        }
+        places.on_waiting(now_us + MEMORY_US);
+        assert_eq!(places.count(), 0, "not for ever");
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //! not have been accepted, because the server has all its threads or processes with others that it
 //! keeps, and waits on those for requests. So idle connections are closed, on all workers; where
 //! none is idle, a busy one is closed as soon as it has run empty. A server where that has helped
-//! twice keeps no connection without a request for longer than a moment. Exact numbers of
-//! connections are left alone, and no unanswered request is touched. docs/connections.md.
+//! twice keeps no connection without a request for longer than a moment, and gets no more
+//! connections than it has places. Exact numbers of connections are left alone, and no unanswered
+//! request is touched. docs/connections.md.
 
 use super::Upstreams;
 use super::agenda::Ending;
@@ -32,11 +33,15 @@ pub(crate) struct Room {
     pub due_us: u64,
     /// Is to make room for others as soon as it has run empty.
     pub leaves: bool,
+    /// It counts as one that has brought a response ([`Server::served`]).
+    ///
+    /// [`Server::served`]: super::server::Server::served
+    pub served: bool,
 }
 
 impl Default for Room {
     fn default() -> Room {
-        Room { due_us: u64::MAX, leaves: false }
+        Room { due_us: u64::MAX, leaves: false, served: false }
     }
 }
 
@@ -70,6 +75,17 @@ pub(super) fn watch_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
         let due_us = cx.now_us + view.patience_us(server);
         pool.arm_first(index, due_us, cx);
     }
+}
+
+/// The first response on a connection begins, to what was sent at `sent_us`.
+pub(super) fn note_first_answer(index: ConnKey, sent_us: u64, pool: &mut Pool, cx: &Context) {
+    let conn = pool.conns.at_mut(index);
+    let server = conn.server;
+    if conn.is_ready() && !std::mem::replace(&mut conn.room.served, true) {
+        pool.servers[server].served += 1;
+        pool.publish(server, cx);
+    }
+    pool.hints.places(server).on_first_answer(cx.now_us, sent_us);
 }
 
 /// The time of [`watch_first`] is up.
@@ -111,6 +127,7 @@ pub(super) fn on_late_first(
     if tried != Some(Try::Vacate) {
         return (patience_us.clamp(WAIT_US, AGAIN_US_MAX), Then::Nothing);
     }
+    pool.hints.places(server).on_vacate(pool.hints.served(server));
     cx.tell_all(|| Mail::Vacate { server });
     (patience_us.min(AGAIN_US_MAX), Then::Vacate(server))
 }
@@ -169,8 +186,10 @@ impl Upstreams {
         let kept = machine.kept;
         let conns = machine.conns.iter().map(|index| (*index, self.pool.conns.at(*index)));
         let resting = |conn: &UpstreamConn| conn.is_resting() && kept != Some(conn.position);
-        let resting: Vec<ConnKey> =
-            conns.clone().filter(|(_, conn)| resting(conn)).map(|(index, _)| index).collect();
+        let resting = conns.clone().filter(|(_, conn)| resting(conn));
+        // Where the number of places is known, the one that waits is one too many.
+        let most = if self.pool.hints.places(server).count() > 0 { 1 } else { usize::MAX };
+        let resting: Vec<ConnKey> = resting.map(|(index, _)| index).take(most).collect();
         if resting.is_empty() {
             let busy = conns.filter(|(_, conn)| {
                 conn.is_served() && !conn.room.leaves && !conn.reply.large && !conn.wait.late

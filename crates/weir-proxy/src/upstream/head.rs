@@ -8,6 +8,7 @@ use weir_http::{Fields, ReplyBody, ReplyHead, ReplyParts, Version};
 
 use super::Upstreams;
 use super::agenda::Agenda;
+use super::crowded::note_first_answer;
 use super::doubts::on_doubt;
 use super::groups::Groups;
 use super::overlooked::judge_silence;
@@ -159,8 +160,8 @@ fn begin_answer(index: ConnKey, head: &ReplyHead, pool: &mut Pool, cx: &mut Cont
     }
     let conn = pool.conns.at(index);
     if conn.history.answers == 0 && conn.owner.is_none() {
-        let (server, sent_us) = (conn.server, conn.next_since_us());
-        pool.hints.places(server).on_first_answer(cx.now_us, sent_us);
+        let sent_us = conn.next_since_us();
+        note_first_answer(index, sent_us, pool, cx);
     }
     let conn = pool.conns.at_mut(index);
     conn.reply.old = head.version == Version::Http10;

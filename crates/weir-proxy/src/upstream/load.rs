@@ -11,6 +11,7 @@ use crate::base::keys::ServerIndex;
 use crate::base::token::Token;
 use crate::context::Context;
 use crate::cross::limit::{Learned, Limit};
+use crate::cross::places::Places;
 use crate::upstream::pool::Pool;
 use crate::upstream::server::Server;
 
@@ -27,6 +28,8 @@ const MINUTE_US: u64 = 60_000_000;
 pub(crate) struct Load {
     /// Shared by all workers.
     pub limit: Arc<Limit>,
+    /// Likewise.
+    pub places: Arc<Places>,
     answers: u32,
     busy_us: u64,
     told_us: u64,
@@ -66,12 +69,15 @@ impl Server {
     /// Most requests of this worker that have a connection for themselves, without those aside.
     #[inline]
     pub(crate) fn limit(&self) -> u32 {
-        match self.learns_limit() {
-            true => self
-                .limits
-                .part_of(self.learned.load.limit.get(self.limits.bounds()))
-                .min(self.limits.all),
-            false => self.limits.all,
+        if !self.learns_limit() {
+            return self.limits.all;
+        }
+        let load = &self.learned.load;
+        let limit = self.limits.part_of(load.limit.get(self.limits.bounds()));
+        match load.places.count() {
+            0 => limit.min(self.limits.all),
+            // Workers that have no place of their own take turns.
+            places => limit.min(self.limits.part_of(places).max(1)),
         }
     }
 
@@ -81,7 +87,7 @@ impl Server {
         if !self.is_at_limit() {
             return;
         }
-        if self.learned.load.limit.is_held() {
+        if self.learned.load.limit.is_held() || self.learned.load.places.count() > 0 {
             self.stats.limit_waits.add(1);
         } else if self.limit() >= self.limits.all {
             self.stats.connection_waits.add(1);
@@ -120,6 +126,7 @@ pub(super) fn await_limit(server: ServerIndex, pool: &mut Pool, cx: &mut Context
     }
     let bounds = machine.limits.bounds();
     let load = &mut machine.learned.load;
+    load.places.on_waiting(cx.now_us);
     let due_us = load.limit.on_waiting(cx.now_us, bounds);
     if load.due_us <= cx.now_us {
         load.due_us = due_us;

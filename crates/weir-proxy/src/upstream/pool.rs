@@ -138,6 +138,9 @@ impl Pool {
             }
         };
         conn.state = Standing(state);
+        if was_ready && !conn.is_ready() && std::mem::take(&mut conn.room.served) {
+            server.served -= 1;
+        }
         let ready = match server.fresh.as_deref_mut() {
             Some(fresh) if conn.owner.is_some() => &mut fresh.ready,
             _ => &mut server.ready,
@@ -169,12 +172,9 @@ impl Pool {
         let machine = &self.servers[server];
         // No other worker may use private ones.
         if !machine.mode.private {
-            self.hints.set_ready(
-                server,
-                usize::from(cx.worker),
-                machine.ready,
-                machine.is_hopeful(),
-            );
+            let worker = usize::from(cx.worker);
+            self.hints.set_ready(server, worker, machine.ready, machine.is_hopeful());
+            self.hints.set_served(server, worker, machine.served);
         }
     }
 

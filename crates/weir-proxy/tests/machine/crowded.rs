@@ -80,6 +80,27 @@ fn everybody_is_answered_by_a_server_of_few_places() {
     }
 }
 
+/// Once the number of places is known, requests wait for a connection here: weir does not make more
+/// connections than there are places, and none is closed and made again in a loop.
+#[test]
+fn no_more_connections_are_made_than_there_are_places() {
+    for (places, workers) in [(4, 1), (4, 2), (6, 3)] {
+        let mut world = crowded(places, workers);
+        let all = clients(&mut world, 3 * places);
+        for round in 0..100 {
+            all_ask(&mut world, &all, &format!("aa{round:02}"), SECOND / 4);
+        }
+        let connects = |world: &World| world.count(|counters| counters.upstream_connects.get());
+        let before = connects(&world);
+        for round in 0..200 {
+            all_ask(&mut world, &all, &format!("b{round:03}"), SECOND / 4);
+        }
+        let (made, asked) = (connects(&world) - before, 200 * all.len() as u64);
+        assert!(made * 100 <= asked, "{places} {workers}: {made} connections for {asked} requests");
+        world.finish();
+    }
+}
+
 /// Connections that one worker keeps without a request do not make the other worker wait, before
 /// anything is known.
 #[test]
