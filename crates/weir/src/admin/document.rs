@@ -123,7 +123,7 @@ pub(crate) struct Bans {
     pub(crate) packets_dropped: u64,
 }
 
-/// `GET /v1/bans`, `/v1/bans/ADDRESS`, and the results of `add` and `remove` there.
+/// `GET /v1/bans`, `/v1/bans/NETWORK`, and the results of `add` and `remove` there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct BanList {

@@ -21,6 +21,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use weir_proxy::cross::standing::Order;
+use weir_proxy::shield::bans::Block;
 use weir_worker::Command;
 
 use super::document::{Ban, BanList, Error, JobStatus, Left, Status, VERSION};
@@ -181,7 +182,7 @@ impl Routes {
             (Door::Admin, ["v1", "servers", upstream, server, "weight", weight]) => {
                 post(method, || self.weigh(upstream, server, weight))
             }
-            (Door::Admin, ["v1", "bans"]) => read(method, || Ok(self.bans(None))),
+            (Door::Admin, ["v1", "bans"]) => read(method, || Ok(self.bans())),
             (Door::Admin, ["v1", "bans", "remove"]) => post(method, || self.unban(None)),
             (Door::Admin, ["v1", "bans", whom]) => read(method, || self.ban_of(whom)),
             (Door::Admin, ["v1", "bans", whom, "add"]) => {
@@ -314,19 +315,21 @@ impl Routes {
         self.job(Job::Weigh { upstream: upstream.to_owned(), server: server.to_owned(), weight })
     }
 
-    /// Returns all bans in force, or those that apply to an address, including past ones that
-    /// count.
-    fn bans(&self, of: Option<IpAddr>) -> Answer {
-        let bans = self.facts.bans.list(of, of.is_some());
+    /// Returns all bans in force.
+    fn bans(&self) -> Answer {
+        let bans = self.facts.bans.list(None, false);
         json(
             StatusCode::OK,
             &BanList { version: VERSION, bans: bans.iter().map(ban).collect(), never: None },
         )
     }
 
+    /// Returns the bans that apply to an address, or to any part of a range, including past ones
+    /// that count.
     fn ban_of(&self, whom: &str) -> Outcome {
-        let address: IpAddr = whom.parse().map_err(|_| no_address(whom))?;
-        let bans = self.facts.bans.list(Some(address), true);
+        // An address means itself alone here, not its client.
+        let block = Block::read(whom, 32, 128).ok_or_else(|| no_address(whom))?;
+        let bans = self.facts.bans.list(Some(block), true);
         let never = self
             .facts
             .bans
@@ -509,9 +512,18 @@ fn ban(shown: &Shown) -> Ban {
     }
 }
 
+/// Rejects what [`Block::read`] cannot parse.
 fn no_address(whom: &str) -> Refusal {
-    let message =
-        format!("`{whom}` is neither an address nor a range such as 192.0.2.0/24 or 2001:db8::/48");
+    let address = whom.split_once('/').and_then(|(address, _)| address.parse::<IpAddr>().ok());
+    let message = match address.map(|address| address.to_canonical().is_ipv4()) {
+        Some(is_v4) => {
+            let most = if is_v4 { 32 } else { 128 };
+            format!("`{whom}` is not a range: the number behind `/` is 1 to {most}")
+        }
+        None => format!(
+            "`{whom}` is neither an address nor a range such as 192.0.2.0/24 or 2001:db8::/48"
+        ),
+    };
     refusal(StatusCode::BAD_REQUEST, "bad-address", message)
 }
 
@@ -553,7 +565,8 @@ fn known(door: Door) -> &'static str {
             "known paths: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, \
              /enable, /clear, /weight/N, \
              /add?OPTION=VALUE or /remove for POST and /left for GET, \
-             /v1/bans, /v1/bans/ADDRESS, the same with /add?for=SECONDS or /remove for POST, \
+             /v1/bans, /v1/bans/NETWORK (the `/` of a range is %2F), the same with \
+             /add?for=SECONDS or /remove for POST, \
              /v1/bans/remove for POST, \
              /v1/shield?limit=NAME&most=COUNT, /v1/cache, /v1/cache/top?by=hits&most=COUNT, \
              /v1/cache/explain?url=URL&header=FIELD, \

@@ -54,12 +54,12 @@ impl Bans {
         Block::read(written, v4, v6)
     }
 
-    /// Returns the bans that apply to an address, or all; with those that are over and still count
-    /// if requested.
-    pub(crate) fn list(&self, of: Option<IpAddr>, with_past: bool) -> Vec<Shown> {
+    /// Returns the bans that apply to any part of a block, or all; with those that are over and
+    /// still count if requested.
+    pub(crate) fn list(&self, of: Option<Block>, with_past: bool) -> Vec<Shown> {
         let (list, now_s) = (self.lock(), now_s());
         let is_meant = |block: Block, ban: &Ban| {
-            of.is_none_or(|address| block.has(address)) && (with_past || ban.until_s() > now_s)
+            of.is_none_or(|of| of.meets(block)) && (with_past || ban.until_s() > now_s)
         };
         let meant = list.ledger.all().filter(|(block, ban)| is_meant(*block, ban));
         meant.map(|(block, ban)| shown(block, ban, now_s)).collect()

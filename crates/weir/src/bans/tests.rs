@@ -2,8 +2,6 @@
 //! operators may insist; bans survive a restart. How: lists without workers, of clients with
 //! addresses that no machine has.
 
-use std::net::Ipv4Addr;
-
 use weir_proxy::shield::key::{Key, Prefix};
 use weir_proxy::shield::limit::Verdict;
 use weir_proxy::shield::table::Charged;
@@ -78,7 +76,7 @@ fn who_is_offered_is_banned_unless_nobody_bans_him() {
         offer(&bans, address);
     }
     assert_eq!(listed(&bans), ["247.0.2.1", "4001:db8:1:2::/64"]);
-    let ban = &bans.list(Some(Ipv4Addr::new(247, 0, 2, 1).into()), false)[0];
+    let ban = &bans.list(Some(client("247.0.2.1")), false)[0];
     assert_eq!(
         (ban.count, ban.until_s - ban.since_s, &ban.reason[..], ban.forced),
         (1, 3600, "limit rate", false)
@@ -88,9 +86,32 @@ fn who_is_offered_is_banned_unless_nobody_bans_him() {
     assert_eq!((figures.in_force, figures.total, figures.displaced, figures.file), (2, 2, 0, None));
     assert_eq!(bans.remove(bans.block("247.0.2.0/24")), [client("247.0.2.1")]);
     offer(&bans, "247.0.2.1");
-    let ban = &bans.list(Some(Ipv4Addr::new(247, 0, 2, 1).into()), false)[0];
+    let ban = &bans.list(Some(client("247.0.2.1")), false)[0];
     assert_eq!(ban.count, 1, "he was forgiven");
     assert_eq!((bans.remove(None).len(), listed(&bans).len(), bans.remove(None).len()), (2, 0, 0));
+}
+
+/// A ban applies to a range if it has any of its addresses.
+#[test]
+fn bans_of_a_range() {
+    let bans = bans("for=\"1h\"");
+    for address in ["247.0.2.1", "247.0.3.1", "4001:db8:1:2:3::4"] {
+        offer(&bans, address);
+    }
+    let of = |written: &str| -> Vec<String> {
+        let block = Block::read(written, 32, 128).expect("an address or a range");
+        bans.list(Some(block), false).iter().map(|ban| ban.block.to_string()).collect()
+    };
+    for (written, expected) in [
+        ("247.0.2.0/24", &["247.0.2.1"][..]),
+        ("247.0.2.2", &[]),
+        ("248.0.0.0/8", &[]),
+        ("4001:db8:1:2::9", &["4001:db8:1:2::/64"]),
+        ("4001:db8::/32", &["4001:db8:1:2::/64"]),
+    ] {
+        assert_eq!(of(written), expected, "{written}");
+    }
+    assert_eq!(of("247.0.0.0/8").len(), 2);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::kit::{
     Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, in_own_network, nonce,
     on_both_drivers, status,
 };
+use crate::temporary::exchange;
 
 on_both_drivers!(
     who_does_not_stop_is_banned,
@@ -23,6 +24,7 @@ on_both_drivers!(
     a_limit_that_bans_does_so_at_once,
     who_is_allowed_is_never_banned,
     operators_ban_and_see,
+    programs_ban_and_see,
     what_operators_may_not_says_why,
     whom_a_proxy_speaks_for_gets_403,
     nobody_shakes_hands_with_the_banned,
@@ -323,6 +325,42 @@ fn ban_and_see(io: Io) {
     assert_eq!(networks(&weir), ["247.0.2.1", "247.0.2.2"]);
     assert_eq!(weir.answer(&["ban", "remove", "--all"]), "");
     assert_eq!(networks(&weir), [""; 0]);
+    weir.stop();
+    server.finish();
+}
+
+/// The `/` of a range is `%2F` in a path.
+fn programs_ban_and_see(io: Io) {
+    let (server, listener) = (Server::start(Honest), address());
+    let shield = "limit \"a\" count=\"open\" max=9; ban via=\"user\"";
+    let weir = Weir::start(io, 1, &behind(listener, "", &server, shield));
+    let range = "/v1/bans/247.0.2.0%2F24";
+    let (line, told) = exchange(&weir, "POST", &format!("{range}/add?for=600&reason=scanner"));
+    assert!(line.contains(" 200 "), "{line}: {told}");
+    for path in [range, "/v1/bans/247.0.2.7", "/v1/bans/247.0.2.128%2F25", "/v1/bans/247.0.0.0%2f8"]
+    {
+        let (line, told) = exchange(&weir, "GET", path);
+        assert!(line.contains(" 200 "), "{path}: {line}: {told}");
+        assert_eq!(told["bans"][0]["network"], "247.0.2.0/24", "{path}");
+    }
+    let (_, told) = exchange(&weir, "GET", "/v1/bans/247.0.3.0%2F24");
+    assert_eq!(told["bans"].as_array().map(Vec::len), Some(0), "{told}");
+    let (line, told) = exchange(&weir, "POST", &format!("{range}/remove"));
+    assert!(line.contains(" 200 ") && told["bans"][0]["network"] == "247.0.2.0/24", "{line}");
+    for (whom, says) in [
+        ("host", "`host` is neither an address nor a range such as "),
+        ("host%2F24", "`host/24` is neither an address nor a range such as "),
+        ("247.0.2.0%2F33", "`247.0.2.0/33` is not a range: the number behind `/` is 1 to 32"),
+        ("247.0.2.0%2F", "`247.0.2.0/` is not a range: the number behind `/` is 1 to 32"),
+        ("4001::%2F0", "`4001::/0` is not a range: the number behind `/` is 1 to 128"),
+    ] {
+        for (method, order) in [("GET", ""), ("POST", "/add?for=60"), ("POST", "/remove")] {
+            let (line, told) = exchange(&weir, method, &format!("/v1/bans/{whom}{order}"));
+            let message = told["message"].as_str().unwrap_or_default();
+            assert!(line.contains(" 400 ") && told["error"] == "bad-address", "{line}: {told}");
+            assert!(message.starts_with(says), "{message}");
+        }
+    }
     weir.stop();
     server.finish();
 }

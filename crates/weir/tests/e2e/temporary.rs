@@ -332,7 +332,7 @@ fn what_is_refused_says_why(io: Io) {
 }
 
 /// Returns what a program gets that uses HTTP over the socket.
-fn exchange(weir: &Weir, method: &str, path: &str) -> (String, Value) {
+pub(crate) fn exchange(weir: &Weir, method: &str, path: &str) -> (String, Value) {
     let mut socket = UnixStream::connect(weir.admin()).expect("it accepts");
     socket
         .write_all(format!("{method} {path} HTTP/1.1\r\nHost: weir\r\n\r\n").as_bytes())
