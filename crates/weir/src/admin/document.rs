@@ -144,7 +144,8 @@ pub(crate) struct Ban {
     pub(crate) since_seconds: u64,
     /// When it ends.
     pub(crate) until_seconds: u64,
-    /// Time to its end; 0: it is over, and makes the next one longer.
+    /// Time to its end, rounded up, and never more than its length; 0: it is over, and makes the
+    /// next one longer.
     pub(crate) left_seconds: u64,
     /// Number of bans of this client up to now.
     pub(crate) count: u32,

@@ -18,7 +18,8 @@ pub(crate) struct Shown {
     pub(crate) block: Block,
     pub(crate) since_s: u64,
     pub(crate) until_s: u64,
-    /// Time to its end; 0: it is over, and makes the next one longer.
+    /// Time to its end, rounded up, and never more than its length; 0: it is over, and makes the
+    /// next one longer.
     pub(crate) left_s: u64,
     pub(crate) count: u32,
     pub(crate) reason: String,
@@ -150,7 +151,9 @@ impl Bans {
     }
 }
 
-fn shown(block: Block, ban: &Ban, now_s: u64) -> Shown {
+pub(super) fn shown(block: Block, ban: &Ban, now_s: u64) -> Shown {
+    // A ban begins with the second after its order, and all of it is left until then.
+    let now_s = if ban.since_s() == now_s + 1 { ban.since_s() } else { now_s };
     Shown {
         block,
         since_s: ban.since_s(),

@@ -81,7 +81,7 @@ fn who_is_offered_is_banned_unless_nobody_bans_him() {
         (ban.count, ban.until_s - ban.since_s, &ban.reason[..], ban.forced),
         (1, 3600, "limit rate", false)
     );
-    assert!((3600..=3601).contains(&ban.left_s), "{ban:?}");
+    assert!((3599..=3600).contains(&ban.left_s), "{ban:?}");
     let figures = bans.figures();
     assert_eq!((figures.in_force, figures.total, figures.displaced, figures.file), (2, 2, 0, None));
     assert_eq!(bans.remove(bans.block("247.0.2.0/24")), [client("247.0.2.1")]);
@@ -114,6 +114,17 @@ fn bans_of_a_range() {
     assert_eq!(of("247.0.0.0/8").len(), 2);
 }
 
+/// In the first second, which is only partly its own, a ban has its length left; then less and
+/// less, and 0 only when it is over.
+#[test]
+fn no_more_is_left_than_was_ordered() {
+    let ban = Ban::new(1001, 1061, "");
+    let left_s = |now_s| orders::shown(client("247.0.2.1"), &ban, now_s).left_s;
+    assert_eq!([1000, 1001, 1002, 1060, 1061, 1062].map(left_s), [60, 60, 59, 1, 0, 0]);
+    // The clock was set back: the ban ends at the same time of day.
+    assert_eq!(left_s(901), 160);
+}
+
 #[test]
 fn operators_may_insist() {
     let bans = bans("");
@@ -134,6 +145,7 @@ fn operators_may_insist() {
     );
     let ban = bans.add(network, 60, "by hand", None, false).unwrap();
     assert_eq!((ban.block.to_string(), ban.forced), ("4001:db8::/64".to_owned(), false));
+    assert_eq!((ban.left_s, ban.until_s - ban.since_s), (60, 60), "what was ordered");
 }
 
 #[test]

@@ -337,6 +337,7 @@ fn programs_ban_and_see(io: Io) {
     let range = "/v1/bans/247.0.2.0%2F24";
     let (line, told) = exchange(&weir, "POST", &format!("{range}/add?for=600&reason=scanner"));
     assert!(line.contains(" 200 "), "{line}: {told}");
+    assert_eq!(told["bans"][0]["left_seconds"], 600, "{told}");
     for path in [range, "/v1/bans/247.0.2.7", "/v1/bans/247.0.2.128%2F25", "/v1/bans/247.0.0.0%2f8"]
     {
         let (line, told) = exchange(&weir, "GET", path);
