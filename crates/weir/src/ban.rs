@@ -9,7 +9,7 @@ use weir_config::parse_time;
 use weir_proxy::shield::bans::Block;
 
 use crate::admin::document::{Ban, BanList};
-use crate::client::{Client, bans_path, value};
+use crate::client::{Client, Unanswered, bans_path, value};
 use crate::failure::Failure;
 use crate::status::figures::span;
 use crate::status::table::{Column, Row, number, table, text};
@@ -108,7 +108,7 @@ pub(crate) fn ban(arguments: &BanArgs) -> Result<(), Failure> {
                 bans_path(whom),
                 value(reason)
             );
-            client.post::<BanList>(&path)?;
+            client.post::<BanList>(&path).map_err(in_words_of_the_command)?;
             Ok(())
         }
         Order::Remove { whom, .. } => {
@@ -121,6 +121,14 @@ pub(crate) fn ban(arguments: &BanArgs) -> Result<(), Failure> {
             terminal::print(&why(*address, &list));
             Ok(())
         }
+    }
+}
+
+/// Replaces the option of the admin API in an error with that of `weir ban add`.
+fn in_words_of_the_command(unanswered: Unanswered) -> Unanswered {
+    match unanswered {
+        Unanswered::Refused(text) => Unanswered::Refused(text.replace("; force=on ", "; --force ")),
+        away @ Unanswered::Away(_) => away,
     }
 }
 
@@ -243,6 +251,18 @@ mod tests {
         );
         assert!(lines[1].contains(" left: limit rate (forced) (ban 2 of it)"), "{told}");
         assert_eq!(lines[2], "192.0.2.7 is never banned by limits: it is loopback");
+    }
+
+    #[test]
+    fn an_error_names_the_flag() {
+        let said = |text: &str| {
+            Failure::from(in_words_of_the_command(Unanswered::Refused(text.to_owned()))).to_string()
+        };
+        assert_eq!(
+            said("::1 is loopback; force=on bans it"),
+            "weir: ::1 is loopback; --force bans it\n"
+        );
+        assert_eq!(said("no bans within ::1"), "weir: no bans within ::1\n");
     }
 
     #[test]

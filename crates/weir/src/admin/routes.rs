@@ -367,7 +367,7 @@ impl Routes {
         let added = self.facts.bans.add(block, for_s, &reason, mine, insists).map_err(
             |NeverBanned(why)| {
                 let message = format!(
-                    "{block} is not banned: it contains an address that is {why}; --force bans \
+                    "{block} is not banned: it contains an address that is {why}; force=on bans \
                     it anyway"
                 );
                 refusal(StatusCode::CONFLICT, "never-banned", message)

@@ -386,6 +386,11 @@ fn what_operators_may_not_says_why(io: Io) {
         let said = refused(&weir, &["ban", "add", whom, "--for", "1h"], 1);
         assert!(said.contains(why) && said.contains("--force"), "{whom}: {said}");
     }
+    // A program gets its own option.
+    let (line, told) = exchange(&weir, "POST", "/v1/bans/10.1.2.3/add?for=60");
+    let message = told["message"].as_str().unwrap_or_default();
+    assert!(line.contains(" 409 ") && told["error"] == "never-banned", "{line}: {told}");
+    assert!(message.contains("; force=on bans it anyway") && !message.contains("--"), "{message}");
     for wrong in [
         &["247.0.2.0/0", "--for", "1h"][..],
         &["host", "--for", "1h"],
