@@ -38,7 +38,7 @@ use crate::upgrade::{Handed, Upgrader};
 use crate::ways;
 pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
-pub(crate) use temporary::{Added, Temporary};
+pub(crate) use temporary::{Added, Temporary, known_upstream};
 
 /// Largest number of waiting jobs; further ones are rejected.
 const JOBS_MAX: usize = 16;

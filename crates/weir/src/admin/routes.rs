@@ -162,12 +162,9 @@ impl Routes {
             (Door::Admin, ["v1", "servers", upstream, server, "add"]) => {
                 post(method, || self.add(upstream, server, uri.query().unwrap_or_default()))
             }
-            (Door::Admin, ["v1", "servers", upstream, server, "remove"]) => post(method, || {
-                self.job(Job::Remove {
-                    upstream: (*upstream).to_owned(),
-                    server: (*server).to_owned(),
-                })
-            }),
+            (Door::Admin, ["v1", "servers", upstream, server, "remove"]) => {
+                post(method, || self.remove(upstream, server))
+            }
             (Door::Admin, ["v1", "servers", upstream, server, order]) => match command(order) {
                 Some(_) if method != Method::POST => Err(wrong_method("POST")),
                 Some(command) => self.order(upstream, server, command),
@@ -432,7 +429,14 @@ impl Routes {
         let added = added.and_then(|options| Added::read(server, &options));
         let added =
             added.map_err(|message| refusal(StatusCode::BAD_REQUEST, "bad-server", message))?;
+        self.find_upstream(upstream)?;
         self.job(Job::Add { upstream: upstream.to_owned(), server: Box::new(added) })
+    }
+
+    /// The job knows which servers can be removed.
+    fn remove(&self, upstream: &str, server: &str) -> Outcome {
+        self.find_upstream(upstream)?;
+        self.job(Job::Remove { upstream: upstream.to_owned(), server: server.to_owned() })
     }
 
     /// Returns the rest at a removed server.
@@ -481,6 +485,12 @@ impl Routes {
             let message = "the workers still have too many pending commands; try again";
             refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
         })
+    }
+
+    /// Rejects an upstream that the plan in force does not have.
+    fn find_upstream(&self, upstream: &str) -> Result<(), Refusal> {
+        reload::known_upstream(self.reader().plan(), upstream)
+            .map_err(|message| refusal(StatusCode::NOT_FOUND, "unknown-upstream", message))
     }
 
     /// Returns the index of a server over all upstreams.

@@ -178,25 +178,34 @@ fn upstreams<'a>(plan: &'a Plan, name: &str) -> Result<Vec<&'a UpstreamPlan>, St
                 `allow` and `deny` of `forward` select them"
         ));
     }
-    let living = || plan.upstreams.iter().filter(|plan| !plan.is_retired());
-    let written = living().find(|plan| plan.name == name).map(|plan| plan.written_name());
+    let written = living(plan).find(|plan| plan.name == name).map(|plan| plan.written_name());
     if let Some(written) = written.filter(|written| *written != name) {
         return Err(format!(
             "upstream `{name}` is `{written}` for routes with another `pool`\n  help: name \
                 `{written}`; it has the servers of all of them"
         ));
     }
-    let all: Vec<_> = living().filter(|plan| plan.written_name() == name).collect();
-    if all.is_empty() {
-        let others =
-            living().filter(|plan| forward.is_none_or(|forward| !std::ptr::eq(forward, *plan)));
-        return Err(meant(
-            "upstream",
-            name,
-            others.map(|plan| plan.name.as_str()).filter(|name| !name.contains(' ')),
-        ));
+    known_upstream(plan, name)?;
+    Ok(living(plan).filter(|plan| plan.written_name() == name).collect())
+}
+
+/// Checks that a plan has an upstream of this name, or one derived from it.
+///
+/// # Errors
+/// It has none: a suggestion.
+pub(crate) fn known_upstream(plan: &Plan, name: &str) -> Result<(), String> {
+    if living(plan).any(|plan| plan.name == name || plan.written_name() == name) {
+        return Ok(());
     }
-    Ok(all)
+    let forward = plan.forward.as_ref().and_then(|forward| plan.upstreams.get(forward.upstream));
+    let others =
+        living(plan).filter(|plan| forward.is_none_or(|forward| !std::ptr::eq(forward, *plan)));
+    let others = others.map(|plan| plan.name.as_str()).filter(|name| !name.contains(' '));
+    Err(meant("upstream", name, others))
+}
+
+fn living(plan: &Plan) -> impl Iterator<Item = &UpstreamPlan> {
+    plan.upstreams.iter().filter(|plan| !plan.is_retired())
 }
 
 fn present<'a>(plan: &'a UpstreamPlan, server: &str) -> Option<&'a ServerPlan> {

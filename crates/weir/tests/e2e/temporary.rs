@@ -321,6 +321,8 @@ fn what_is_refused_says_why(io: Io) {
             "cannot be removed, because `weir server add` did not add it",
         ),
         (&["remove", "app", "127.0.0.1:9"], 1, "weir: no server `127.0.0.1:9`; "),
+        (&["remove", "ap", &name], 1, "weir: no upstream `ap`; did you mean `app`?\n"),
+        (&["weight", "ap", &name, "7"], 1, "weir: no upstream `ap`; did you mean `app`?\n"),
     ] {
         let said = refused(&weir, &[&["server"], arguments].concat(), code);
         assert!(said.contains(says), "{arguments:?}: {said}");
@@ -381,6 +383,12 @@ fn programs_can_do_it(io: Io) {
             line.contains(" 400 ") && told["error"] == "bad-server" && message.contains(says),
             "{line}: {told}"
         );
+    }
+    // Known at once, without a job.
+    for order in ["add", "remove", "weight/7", "drain"] {
+        let (line, told) = exchange(&weir, "POST", &format!("/v1/servers/ap/{name}/{order}"));
+        assert!(line.contains(" 404 ") && told["error"] == "unknown-upstream", "{line}: {told}");
+        assert_eq!(told["message"], "no upstream `ap`; did you mean `app`?", "{order}");
     }
     for (path, status, word) in [
         (format!("{path}/left"), " 409 ", "still-there"),
