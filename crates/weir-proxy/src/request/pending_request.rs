@@ -169,6 +169,22 @@ impl RequestFlags {
     pub const EXPECTS: RequestFlags = RequestFlags(262_144);
     /// Not all of its body was here when it was first forwarded.
     pub const PIECEMEAL: RequestFlags = RequestFlags(524_288);
+    /// With [`RequestFlags::APART`]: because its server is not trusted with several at once.
+    pub const UNTRUSTED: RequestFlags = RequestFlags(2_097_152);
+    /// The same, because its kind is not known to be as quick as others.
+    pub const UNLIKE: RequestFlags = RequestFlags(4_194_304);
+    /// The same, because sharing costs time at its server.
+    pub const COSTLY: RequestFlags = RequestFlags(8_388_608);
+    /// Counted among those that had a connection for themselves; each is counted once.
+    pub const COUNTED: RequestFlags = RequestFlags(16_777_216);
+
+    /// Whether it rides apart, and why.
+    pub(crate) const APART_WHY: RequestFlags = RequestFlags(
+        RequestFlags::APART.0
+            | RequestFlags::UNTRUSTED.0
+            | RequestFlags::UNLIKE.0
+            | RequestFlags::COSTLY.0,
+    );
 
     /// Whether all of `other` are set.
     pub fn has(self, other: RequestFlags) -> bool {
@@ -231,6 +247,10 @@ mod tests {
             RequestFlags::EXPECTS,
             RequestFlags::APART,
             RequestFlags::PIECEMEAL,
+            RequestFlags::UNTRUSTED,
+            RequestFlags::UNLIKE,
+            RequestFlags::COSTLY,
+            RequestFlags::COUNTED,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

@@ -12,6 +12,7 @@ use crate::base::token::Token;
 use crate::context::Context;
 use crate::cross::limit::{Learned, Limit};
 use crate::cross::places::Places;
+use crate::request::pending_request::PendingRequest;
 use crate::upstream::pool::Pool;
 use crate::upstream::server::Server;
 
@@ -81,10 +82,12 @@ impl Server {
         }
     }
 
-    /// A request starts to wait: counts it if the reason is the limit or `connections-max`.
+    /// A request got in line: counts it if it still waits and the reason is the limit or
+    /// `connections-max`.
     #[cold]
-    pub(crate) fn note_waiting(&mut self, now_us: u64) {
-        if !self.is_at_limit() {
+    pub(crate) fn note_waiting(&mut self, ask: &PendingRequest, now_us: u64) {
+        let waits = || self.waiting.line(ask.traits.goes_alone()).has(ask.id);
+        if !self.is_at_limit() || !waits() {
             return;
         }
         if self.learned.load.limit.is_held() || self.learned.load.places.count() > 0 {

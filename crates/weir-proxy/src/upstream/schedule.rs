@@ -160,7 +160,7 @@ impl Placing<'_> {
                     .push_back(Waiting { ask, bytes: serialised(write) });
                 cx.counters.queue_waiting.add(1);
                 self.dispatch(server, cx);
-                self.pool.servers[server].note_waiting(cx.now_us);
+                self.pool.servers[server].note_waiting(&ask, cx.now_us);
             }
             Place::Private(server) => {
                 let waiting = Waiting { ask, bytes: serialised(write) };

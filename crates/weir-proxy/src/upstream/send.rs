@@ -103,9 +103,16 @@ fn flush(
     conn.out.sending = true;
     cx.counters.upstream_sends.add(1);
     cx.counters.upstream_bytes_out.add(out.len() as u64);
-    let requests = conn.entries.iter().rev().take_while(|entry| entry.start >= given).count();
-    let stats = &pool.servers[conn.server].stats;
-    stats.requests.add(requests as u64);
+    let (server, pooled) = (&pool.servers[conn.server], conn.owner.is_none());
+    let mut requests = 0;
+    for entry in conn.entries.iter_mut().rev().take_while(|entry| entry.start >= given) {
+        requests += 1;
+        if pooled {
+            server.count_apart(&mut entry.ask);
+        }
+    }
+    let stats = &server.stats;
+    stats.requests.add(requests);
     stats.bytes_out.add(out.len() as u64);
     cx.usage.moved(conn.account, out.len() as u64, 0);
     if conn.unheard.on_sent(cx.now_us) {

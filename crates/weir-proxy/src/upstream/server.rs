@@ -486,24 +486,50 @@ impl Server {
     /// nothing. With a fixed depth the operator has decided.
     #[inline]
     pub(crate) fn set_apart(&self, ask: &mut PendingRequest) {
-        let apart = ask.traits.has(RequestFlags::PIPELINABLE) && self.keeps_class_apart(ask.class);
-        ask.traits = ask.traits.without(RequestFlags::APART).with(RequestFlags::APART, apart);
+        let why = match ask.traits.has(RequestFlags::PIPELINABLE) {
+            true => self.why_apart(ask.class),
+            false => RequestFlags::default(),
+        };
+        ask.traits = ask.traits.without(RequestFlags::APART_WHY).with(why, true);
     }
 
+    /// Returns [`RequestFlags::APART`] with its reason, or nothing.
     #[inline]
-    fn keeps_class_apart(&self, class: ClassName) -> bool {
-        let Server { mode, learned, stats, .. } = self;
+    fn why_apart(&self, class: ClassName) -> RequestFlags {
+        let Server { mode, learned, .. } = self;
         if mode.pipeline_off || mode.share_client || !learned.depth.is_adaptive() {
-            return mode.pipeline_off && !mode.private;
+            let is_off = mode.pipeline_off && !mode.private;
+            return RequestFlags::default().with(RequestFlags::APART, is_off);
         }
         let why = match () {
-            () if !learned.trust.may_pipeline() => &stats.apart_untrusted,
-            () if !learned.classes.is_alike(class) => &stats.apart_unlike,
-            () if learned.depth() == 1 => &stats.apart_costly,
-            () => return false,
+            () if !learned.trust.may_pipeline() => RequestFlags::UNTRUSTED,
+            () if !learned.classes.is_alike(class) => RequestFlags::UNLIKE,
+            () if learned.depth() == 1 => RequestFlags::COSTLY,
+            () => return RequestFlags::default(),
+        };
+        why.with(RequestFlags::APART, true)
+    }
+
+    /// A request is sent on a connection that others may share: counts it, once, if it rides apart.
+    /// Places are chosen more than once: by its worker, by the one that it is mailed to, and anew
+    /// while it waits or after a loss.
+    #[inline]
+    pub(crate) fn count_apart(&self, ask: &mut PendingRequest) {
+        let (traits, stats) = (ask.traits, &self.stats);
+        if !traits.has(RequestFlags::APART) || traits.has(RequestFlags::COUNTED) {
+            return;
+        }
+        let why = match () {
+            // It would have had one anyway.
+            () if traits.goes_alone() => return,
+            () if traits.has(RequestFlags::UNTRUSTED) => &stats.apart_untrusted,
+            () if traits.has(RequestFlags::UNLIKE) => &stats.apart_unlike,
+            () if traits.has(RequestFlags::COSTLY) => &stats.apart_costly,
+            // The operator wants it.
+            () => return,
         };
         why.add(1);
-        true
+        ask.traits = traits.with(RequestFlags::COUNTED, true);
     }
 
     /// The current conditions, for the next request that becomes the first of a connection.

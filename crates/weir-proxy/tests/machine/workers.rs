@@ -4,6 +4,7 @@
 
 use weir_check::upstreams::{check_honest, honest_answer};
 
+use crate::placement::adaptive;
 use crate::tunnels::SWITCH;
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
@@ -24,6 +25,27 @@ fn one_connection_serves_two_workers() {
         assert_eq!(world.clients[client].replies.len(), 100);
     }
     assert!(world.count(|counters| counters.mail_sent.get()) >= 200);
+    world.finish();
+}
+
+/// Two workers choose a place for a request that crosses, each for its own reasons. It is counted
+/// where it is sent.
+#[test]
+fn a_request_that_crosses_rides_apart_once() {
+    let mut world = World::started(adaptive(1, 1), 2, 1);
+    let clients = [world.client_of(0), world.client_of(1)];
+    for n in 0..3 {
+        for client in clients {
+            world.get(client, &format!("{n:04}{client:04}"));
+            world.run_for(10_000);
+        }
+    }
+    assert!(clients.iter().all(|client| world.clients[*client].replies.len() == 3));
+    assert!(world.count(|counters| counters.mail_sent.get()) >= 6, "one worker has all by mail");
+    let apart = world.count_of(0, |stats| {
+        stats.apart_untrusted.get() + stats.apart_unlike.get() + stats.apart_costly.get()
+    });
+    assert!((3..=6).contains(&apart), "{apart} of 6 requests");
     world.finish();
 }
 

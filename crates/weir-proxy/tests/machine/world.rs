@@ -635,6 +635,11 @@ impl World {
             let sum: u64 = (0..slots).map(|slot| self.count_of(slot, of_server)).sum();
             assert_eq!(sum, self.count(all), "pair {number}");
         }
+        for stats in self.nodes.iter().flat_map(|node| &node.parts.servers) {
+            let apart =
+                stats.apart_untrusted.get() + stats.apart_unlike.get() + stats.apart_costly.get();
+            assert!(apart <= stats.requests.get(), "{apart} of {}", stats.requests.get());
+        }
         let reports: Vec<_> = self.nodes.iter().map(|node| node.engine.report()).collect();
         let sum = |of: fn(&ServerReport) -> u32| -> u64 {
             reports
