@@ -23,13 +23,20 @@ pub(super) fn sticky(compiler: &mut Compiler<'_>, block: &Checked, upstream: &Ch
         );
         compiler.push(problem.help("write secure=#true, or leave `same-site` out"));
     }
-    if name.starts_with("__Host-") && (!secure || path != "/")
-        || name.starts_with("__Secure-") && !secure
-    {
-        let message = format!(
-            "browsers drop a cookie called `{name}` without `secure`, or with another path than `/`"
-        );
-        compiler.push(Problem::new("conflict", &block.place("cookie"), message));
+    // RFC 6265bis §5.4: browsers compare these prefixes without regard to case.
+    let begins = |prefix: &str| {
+        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    let is_host = begins("__Host-");
+    let mut drops = |what: &str, help: &str| {
+        let message = format!("browsers drop a cookie called `{name}` {what}");
+        compiler.push(Problem::new("conflict", &block.place("cookie"), message).help(help));
+    };
+    if !secure && (is_host || begins("__Secure-")) {
+        drops("without `secure`", "write secure=#true, or choose another name");
+    }
+    if is_host && path != "/" {
+        drops("with another path than `/`", "leave `path` out, or choose another name");
     }
     let cookie = Cookie {
         name: name.to_owned(),
@@ -42,4 +49,41 @@ pub(super) fn sticky(compiler: &mut Compiler<'_>, block: &Checked, upstream: &Ch
     let servers: Vec<&str> = upstream.all("server").map(|server| server.text("address")).collect();
     let (secret, failover) = (block.text("secret"), block.flag("allow-failover"));
     Sticky::new(&cookie, failover, secret, upstream.text("name"), &servers)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: which cookies browsers drop because of their names. How: a table.
+
+    /// Returns the messages about such a cookie.
+    fn said(cookie: &str) -> String {
+        let text = format!(
+            "listen \"127.0.0.1:8080\"\n\
+             upstream \"a\" {{ server \"10.0.0.1:1\"; sticky {cookie}; }}\n\
+             route {{ proxy \"a\"; }}\n"
+        );
+        crate::parse(&text, "weir.kdl").err().map(|errors| errors.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn prefixes_of_names() {
+        let (secure, path) = ("without `secure`", "with another path than `/`");
+        for (cookie, expected) in [
+            ("cookie=\"__Secure-s\" path=\"/a\"", &[secure][..]),
+            ("cookie=\"__Secure-s\" secure=#true path=\"/a\"", &[]),
+            ("cookie=\"__Host-s\" secure=#true", &[]),
+            ("cookie=\"__Host-s\" secure=#true path=\"/a\"", &[path]),
+            ("cookie=\"__Host-s\" path=\"/a\"", &[secure, path]),
+            ("cookie=\"__hOST-s\"", &[secure]),
+            ("cookie=\"__secure-s\"", &[secure]),
+            ("cookie=\"Host-s\" path=\"/a\"", &[]),
+            ("cookie=\"__\" path=\"/a\"", &[]),
+        ] {
+            let said = said(cookie);
+            for what in [secure, path] {
+                assert_eq!(said.contains(what), expected.contains(&what), "{cookie}: {said}");
+            }
+            assert_eq!(said.is_empty(), expected.is_empty(), "{cookie}: {said}");
+        }
+    }
 }
