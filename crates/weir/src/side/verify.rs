@@ -20,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
@@ -175,8 +175,10 @@ pub(crate) struct Verifier {
     /// Key of the marks.
     key: [u8; 32],
     times: Times,
-    /// None only while another thread reads the file.
-    source: Mutex<Option<Source>>,
+    /// Locked by the thread that reads the file.
+    source: Arc<std::sync::Mutex<Source>>,
+    /// Held during a check, so that others wait for its result.
+    looking: Mutex<()>,
     users: RefCell<Arc<Users>>,
     looked: Cell<Instant>,
     good: RefCell<Cache<Mark, ()>>,
@@ -207,7 +209,8 @@ impl Verifier {
         Rc::new(Verifier {
             key,
             times,
-            source: Mutex::new(Some(source)),
+            source: Arc::new(std::sync::Mutex::new(source)),
+            looking: Mutex::new(()),
             users,
             looked: Cell::new(Instant::now()),
             good: RefCell::new(Cache::new(GOOD_MAX)),
@@ -308,33 +311,40 @@ impl Verifier {
         if self.looked.get().elapsed() < self.times.look_every {
             return;
         }
-        let place = self.source.lock().await;
+        let turn = self.looking.lock().await;
         if self.looked.get().elapsed() >= self.times.look_every {
-            self.read(place).await;
+            self.read(&turn, Source::look).await;
         }
     }
 
     /// Checks the file now.
     pub(crate) async fn look_now(&self) {
-        self.read(self.source.lock().await).await;
+        self.read(&self.looking.lock().await, Source::look).await;
     }
 
-    async fn read(&self, mut place: MutexGuard<'_, Option<Source>>) {
-        let Some(mut source) = place.take() else { return };
+    async fn read(
+        &self,
+        _turn: &MutexGuard<'_, ()>,
+        look: impl FnOnce(&mut Source) -> Vec<Line> + Send + 'static,
+    ) {
+        let source = Arc::clone(&self.source);
         // A file system can be slow, so another thread reads.
         let looking = tokio::task::spawn_blocking(move || {
-            let told = source.look();
-            (source, told)
+            // A check that panics leaves the users as they were, and the next one starts afresh.
+            let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = look(&mut source);
+            (Arc::clone(&source.now), told)
         });
-        let Ok((source, told)) = looking.await else { return };
+        let looked = looking.await;
         self.looked.set(Instant::now());
-        if !told.is_empty() {
-            told.iter().for_each(Line::log);
+        // A panic is already on standard error.
+        let Ok((now, told)) = looked else { return };
+        told.iter().for_each(Line::log);
+        let before = std::mem::replace(&mut *self.users.borrow_mut(), Arc::clone(&now));
+        if !Arc::ptr_eq(&before, &now) {
             self.good.borrow_mut().clear();
-            let before = std::mem::replace(&mut *self.users.borrow_mut(), Arc::clone(&source.now));
-            before.end(&source.now);
+            before.end(&now);
         }
-        *place = Some(source);
     }
 
     /// Returns the user if the password is right. For an unknown name it compares with another

@@ -231,6 +231,22 @@ fn a_changed_file_counts_for_the_next_who_asks() {
 }
 
 #[test]
+fn a_check_that_panics_is_not_the_last() {
+    run(|| async {
+        let mut bench = Bench::new("panic", &[("ann", "secret")], AT_ONCE);
+        let ann = bench.passes("ann", "secret").await.expect("good");
+        let verifier = Rc::clone(&bench.verifier);
+        let turn = verifier.looking.lock().await;
+        verifier.read(&turn, |_| panic!("the check of the test")).await;
+        drop(turn);
+        assert!(bench.passes("ann", "secret").await.is_some() && !ann.is_revoked());
+        write(&bench.file, &[("ann", "new one")]);
+        assert!(bench.passes("ann", "new one").await.is_some() && ann.is_revoked());
+        assert!(bench.passes("ann", "secret").await.is_none());
+    });
+}
+
+#[test]
 fn a_user_who_is_deleted_is_revoked_without_a_question() {
     run(|| async {
         let times = Times { look_every: Duration::from_millis(10), refused_after: Duration::ZERO };
