@@ -219,6 +219,9 @@ impl PrivatePools {
 
     /// The connection belongs to the client, also for its next requests unless it is for one
     /// request only. Returns which connection must end for it, and why.
+    ///
+    /// It takes the place of an idle one to the same upstream and destination, even if that was
+    /// made for another identity: a proxy that acts for many clients would hold one for each.
     pub(super) fn keep(
         &mut self,
         client: ClientKey,
