@@ -12,10 +12,12 @@
 //! When closing has helped, every place was taken by a connection that had brought a response, so
 //! their number is the number of places. From then on weir makes no more connections than that
 //! ([`Places::count`]), and requests wait here instead of at the server. While requests wait, it
-//! tries one more, after a pause that doubles when that fails ([`Places::on_waiting`]).
+//! tries one more, then two, four and so on, as long as each of them gets a response in time; a try
+//! that fails doubles the pause before the next ([`Places::on_waiting`]). So a server that was
+//! misjudged has its connections back within seconds.
 //!
 //! One [`Places`] a server, shared by all workers, without locks: a worker that reads an old number
-//! tries once too often or too late. Bound: eleven numbers. docs/connections.md.
+//! tries once too often or too late. Bound: twelve numbers. docs/connections.md.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -36,8 +38,8 @@ const PROOFS_MIN: u32 = 2;
 const MEMORY_US: u64 = 600_000_000;
 /// No longer than this is waited for a first answer.
 const PATIENCE_US_MAX: u64 = 30_000_000;
-/// How long requests wait for a place before one more is tried; doubles when there is none.
-const PAUSE_US: u64 = 1_000_000;
+/// Pause between two tries of more places, in which a failure shows; doubles when there are none.
+const PAUSE_US: u64 = 500_000;
 const PAUSE_US_MAX: u64 = 60_000_000;
 
 /// What is done about a late first answer.
@@ -70,9 +72,11 @@ pub(crate) struct Places {
     count: AtomicU32,
     /// Connections that had brought a response when one was last closed to make room.
     served: AtomicU32,
-    /// When one more is tried, and the pause before the next try.
+    /// When more are tried, and the pause before the next try.
     next_us: AtomicU64,
     pause_us: AtomicU64,
+    /// How many more the last try was; 0: it has failed.
+    step: AtomicU32,
 }
 
 impl Default for Places {
@@ -89,6 +93,7 @@ impl Default for Places {
             served: AtomicU32::default(),
             next_us: AtomicU64::default(),
             pause_us: AtomicU64::new(PAUSE_US),
+            step: AtomicU32::default(),
         }
     }
 }
@@ -99,7 +104,7 @@ impl Places {
         let all = [&self.tried_us, &self.waited_us, &self.closed_us, &self.helped_us];
         all.into_iter().for_each(|time| time.store(0, Ordering::Relaxed));
         self.patience_us.store(LATE_US, Ordering::Relaxed);
-        let counts = [&self.tries, &self.proofs, &self.count, &self.served];
+        let counts = [&self.tries, &self.proofs, &self.count, &self.served, &self.step];
         counts.into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
         self.pause_us.store(PAUSE_US, Ordering::Relaxed);
     }
@@ -110,7 +115,7 @@ impl Places {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// A request waits because each place has a connection. Tries one more if that is due.
+    /// A request waits because each place has a connection. Tries more if that is due.
     pub(crate) fn on_waiting(&self, now_us: u64) {
         if self.count() == 0 {
             return;
@@ -120,24 +125,30 @@ impl Places {
             return;
         }
         let next_us = self.next_us.load(Ordering::Relaxed);
-        let after_us = now_us + self.pause_us.load(Ordering::Relaxed);
+        let step = self.step.load(Ordering::Relaxed);
+        // The last try has not failed.
+        let worked = step > 0;
+        let pause_us = if worked { PAUSE_US } else { self.pause_us.load(Ordering::Relaxed) };
         let is_due = next_us <= now_us
             && self
                 .next_us
-                .compare_exchange(next_us, after_us, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(next_us, now_us + pause_us, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if is_due {
-            self.count.fetch_add(1, Ordering::Relaxed);
+            let step = if worked { step.saturating_mul(2) } else { 1 };
+            self.step.store(step, Ordering::Relaxed);
+            self.pause_us.store(pause_us, Ordering::Relaxed);
+            let count = self.count().saturating_add(step);
+            self.count.store(count, Ordering::Relaxed);
         }
     }
 
     /// Closing has helped: each place had a connection that had brought a response.
     fn learn(&self, now_us: u64) {
         let served = self.served.load(Ordering::Relaxed).max(1);
-        let before = self.count.swap(served, Ordering::Relaxed);
-        // One more was tried, and had no place.
-        let failed = before > served;
-        let pause_us = match failed {
+        let known = self.count.swap(served, Ordering::Relaxed) > 0;
+        self.step.store(0, Ordering::Relaxed);
+        let pause_us = match known {
             true => self.pause_us.load(Ordering::Relaxed).saturating_mul(2).min(PAUSE_US_MAX),
             false => PAUSE_US,
         };
@@ -326,10 +337,11 @@ mod tests {
             assert_eq!(places.count(), 4);
             now_us += 1;
         }
-        for count in 5..9 {
-            now_us += PAUSE_US_MAX;
+        now_us += PAUSE_US_MAX;
+        for count in [5, 7, 11, 19] {
             places.on_waiting(now_us);
             assert_eq!(places.count(), count, "it has more now");
+            now_us += PAUSE_US;
         }
         places.on_waiting(now_us + MEMORY_US);
         assert_eq!(places.count(), 0, "not for ever");
