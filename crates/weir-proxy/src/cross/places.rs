@@ -128,16 +128,17 @@ impl Places {
         let step = self.step.load(Ordering::Relaxed);
         // The last try has not failed.
         let worked = step > 0;
-        let pause_us = if worked { PAUSE_US } else { self.pause_us.load(Ordering::Relaxed) };
         let is_due = next_us <= now_us
             && self
                 .next_us
-                .compare_exchange(next_us, now_us + pause_us, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(next_us, now_us + PAUSE_US, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if is_due {
+            if worked {
+                self.pause_us.store(PAUSE_US, Ordering::Relaxed);
+            }
             let step = if worked { step.saturating_mul(2) } else { 1 };
             self.step.store(step, Ordering::Relaxed);
-            self.pause_us.store(pause_us, Ordering::Relaxed);
             let count = self.count().saturating_add(step);
             self.count.store(count, Ordering::Relaxed);
         }
@@ -145,7 +146,7 @@ impl Places {
 
     /// Closing has helped: each place had a connection that had brought a response.
     fn learn(&self, now_us: u64) {
-        let served = self.served.load(Ordering::Relaxed).max(1);
+        let served = self.served.load(Ordering::Relaxed);
         let known = self.count.swap(served, Ordering::Relaxed) > 0;
         self.step.store(0, Ordering::Relaxed);
         let pause_us = match known {
@@ -191,7 +192,8 @@ impl Places {
         self.tried_us.store(now_us, Ordering::Relaxed);
     }
 
-    /// Others make room; this many connections have brought a response, over all workers.
+    /// Others make room; this many connections have brought a response, over all workers. 0: there
+    /// are too few for each worker to have one, so that they have to take turns.
     pub(crate) fn on_vacate(&self, served: u32) {
         self.served.store(served, Ordering::Relaxed);
     }

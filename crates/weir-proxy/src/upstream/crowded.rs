@@ -127,7 +127,9 @@ pub(super) fn on_late_first(
     if tried != Some(Try::Vacate) {
         return (patience_us.clamp(WAIT_US, AGAIN_US_MAX), Then::Nothing);
     }
-    pool.hints.places(server).on_vacate(pool.hints.served(server));
+    let served = pool.hints.served(server);
+    let served = if served < u32::from(cx.workers) { 0 } else { served };
+    pool.hints.places(server).on_vacate(served);
     cx.tell_all(|| Mail::Vacate { server });
     (patience_us.min(AGAIN_US_MAX), Then::Vacate(server))
 }
@@ -173,7 +175,11 @@ fn leave_crowded(
     let ending = watch_rest(index, pool, groups, cx);
     let conns = &pool.servers[server].conns;
     let awaited = || conns.iter().any(|other| pool.conns.at(*other).awaits_first());
-    let leaves = !pool.hints.places(server).waits(cx.now_us) && awaited();
+    // Within the number of places that is known, one that waits was tried, and its being late tells
+    // that there was no place for it.
+    let (places, machine) = (pool.hints.places(server), &pool.servers[server]);
+    let tries = places.count() > 0 && machine.made() <= machine.limit();
+    let leaves = !tries && !places.waits(cx.now_us) && awaited();
     ending.or(leaves.then_some(Ending::ours(UpstreamEnd::Crowded)))
 }
 

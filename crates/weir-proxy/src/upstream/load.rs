@@ -77,7 +77,6 @@ impl Server {
         let limit = self.limits.part_of(load.limit.get(self.limits.bounds()));
         match load.places.count() {
             0 => limit.min(self.limits.all),
-            // Workers that have no place of their own take turns.
             places => limit.min(self.limits.part_of(places).max(1)),
         }
     }

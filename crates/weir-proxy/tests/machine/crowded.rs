@@ -63,7 +63,8 @@ fn everybody_is_answered_by_a_server_of_few_places() {
         let all = clients(&mut world, 12);
         all_ask(&mut world, &all, "aaaa", SECOND);
         for round in 0..50 {
-            all_ask(&mut world, &all, &format!("bb{round:02}"), SECOND / 4);
+            // One may be on a connection that is tried although there is no place for it.
+            all_ask(&mut world, &all, &format!("bb{round:02}"), SECOND / 2);
         }
         for round in 0..20 {
             let one = &all[round % all.len()..][..1];
@@ -87,13 +88,13 @@ fn no_more_connections_are_made_than_there_are_places() {
     for (places, workers) in [(4, 1), (4, 2), (6, 3)] {
         let mut world = crowded(places, workers);
         let all = clients(&mut world, 3 * places);
-        for round in 0..100 {
-            all_ask(&mut world, &all, &format!("aa{round:02}"), SECOND / 4);
+        for round in 0..20 {
+            all_ask(&mut world, &all, &format!("aa{round:02}"), 3 * SECOND);
         }
         let connects = |world: &World| world.count(|counters| counters.upstream_connects.get());
         let before = connects(&world);
         for round in 0..200 {
-            all_ask(&mut world, &all, &format!("b{round:03}"), SECOND / 4);
+            all_ask(&mut world, &all, &format!("b{round:03}"), SECOND / 2);
         }
         let (made, asked) = (connects(&world) - before, 200 * all.len() as u64);
         assert!(made * 100 <= asked, "{places} {workers}: {made} connections for {asked} requests");
