@@ -222,7 +222,7 @@ impl ServerTlsFailure {
         match self {
             ServerTlsFailure::NotTls => "it does not speak TLS on this port",
             ServerTlsFailure::NothingInCommon => {
-                "it shares no TLS version, cipher suite or group with weir"
+                "it has no TLS version, cipher suite or group in common with weir"
             }
             ServerTlsFailure::Name => {
                 "its certificate is for other names; `name` of `tls` says which one is expected"
@@ -230,34 +230,29 @@ impl ServerTlsFailure {
             ServerTlsFailure::Expired => "its certificate, or one above it, has expired",
             ServerTlsFailure::NotYetValid => "its certificate, or one above it, is not valid yet",
             ServerTlsFailure::UnknownCa => {
-                "no CA of `ca` has signed its certificate, or one between is not sent"
+                "no CA of `ca` has signed its certificate, or it did not send an intermediate one"
             }
             ServerTlsFailure::NoNames => {
-                "its certificate has no name in subjectAltName; a common name (CN) does not count"
+                "its certificate has no name in subjectAltName; weir ignores the common name (CN)"
             }
             ServerTlsFailure::CaCertificate => {
                 "its certificate says that it is a CA (CA:TRUE): put exactly this certificate into \
-                 the file of `ca`, or \
-                 give the server one that is signed by a CA"
+                 the file of `ca`, or give the server one that a CA has signed"
             }
             ServerTlsFailure::UnusableKey => {
-                "its certificate has a key that weir does not accept: RSA needs 2048 to 8192 bits \
-                 and not the kind for PSS \
-                 only, and curves are P-256, P-384 and P-521"
+                "its certificate has a key that weir does not accept: RSA keys need 2048 to 8192 \
+                 bits and must not be for PSS only, and curves are P-256, P-384 and P-521"
             }
             ServerTlsFailure::Certificate => {
-                "its certificate is damaged, signed wrongly, or made for something else"
+                "its certificate is damaged, has a wrong signature, or is for another purpose"
             }
             ServerTlsFailure::Alert => {
-                "it rejected TLS with an alert: the name, the certificate that weir shows, or its \
-                 own key, such as one for \
-                 RSA-PSS only"
+                "it rejected TLS with an alert: because of the name, the certificate of weir, or \
+                 its own key, such as one for RSA-PSS only"
             }
-            ServerTlsFailure::Misbehaved => {
-                "it breaks the rules of TLS, or bytes were changed on the way"
-            }
-            ServerTlsFailure::Left => "it closed the connection within the TLS handshake",
-            ServerTlsFailure::Internal => "TLS failed within weir",
+            ServerTlsFailure::Misbehaved => "it violated TLS, or bytes changed on the way",
+            ServerTlsFailure::Left => "it closed the connection during the TLS handshake",
+            ServerTlsFailure::Internal => "TLS failed inside weir",
         }
     }
 }

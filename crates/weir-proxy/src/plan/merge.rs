@@ -28,7 +28,7 @@ pub struct Full {
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "since its start, this weir has used all its places for servers ({})", self.slots)
+        write!(f, "this weir has used all {} server slots since its start", self.slots)
     }
 }
 

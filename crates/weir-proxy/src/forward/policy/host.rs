@@ -49,17 +49,17 @@ impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             HostError::Empty => "a name is missing",
-            HostError::TooLong => "a name has at most 253 characters, and 63 between two dots",
-            HostError::EmptyLabel => "something must stand in front of each dot",
+            HostError::TooLong => "a name can have at most 253 characters, and 63 between two dots",
+            HostError::EmptyLabel => "a part in front of a dot is empty",
             HostError::Character => {
-                "a name has letters, digits, `-`, `_` and `.`; other letters have their A-label \
-                    form (xn--...)"
+                "a name can have letters, digits, `-`, `_` and `.`; write other letters as \
+                    A-labels (xn--...)"
             }
             HostError::Numeric => {
-                "the last part of a name is no number, and an IPv4 address has \
-                four decimal parts"
+                "the last part of a name cannot be a number, and an IPv4 address needs four \
+                    decimal parts"
             }
-            HostError::Bracket => "brackets hold an IPv6 address, without a zone",
+            HostError::Bracket => "brackets must contain an IPv6 address, without a zone",
         })
     }
 }

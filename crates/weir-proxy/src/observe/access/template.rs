@@ -115,19 +115,21 @@ impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TemplateError::NoName => {
-                f.write_str("a format names what a line says, such as `$status`")
+                f.write_str("a format needs at least one variable, such as `$status`")
             }
-            TemplateError::TooLong => write!(f, "a format has at most {TEMPLATE_BYTES_MAX} bytes"),
+            TemplateError::TooLong => {
+                write!(f, "a format can have at most {TEMPLATE_BYTES_MAX} bytes")
+            }
             TemplateError::Control => {
-                f.write_str("a format has no line ends or other control characters")
+                f.write_str("a format cannot contain line ends or other control characters")
             }
             TemplateError::LoneDollar => {
-                f.write_str("a `$` has no name behind it: write `$$` for the character")
+                f.write_str("no name follows a `$`: write `$$` for the character")
             }
-            TemplateError::OpenBrace => f.write_str("a brace behind `$` is not closed"),
-            TemplateError::Unknown(name) => write!(f, "unknown name `${name}`"),
+            TemplateError::OpenBrace => f.write_str("a `${` has no closing `}`"),
+            TemplateError::Unknown(name) => write!(f, "unknown variable `${name}`"),
             TemplateError::TooManyFields => {
-                write!(f, "a format names at most {FIELDS_MAX} request fields")
+                write!(f, "a format can contain at most {FIELDS_MAX} request headers")
             }
         }
     }

@@ -81,32 +81,30 @@ pub fn refusal(name: &str, side: Side, adds: bool) -> Option<&'static str> {
     let told = [FieldName::XForwardedFor, FieldName::XForwardedProto, FieldName::XForwardedHost];
     match known {
         FieldName::ContentLength | FieldName::TransferEncoding | FieldName::Trailer => {
-            Some("it says where a message ends, which weir writes itself")
+            Some("it says where a message ends, so only weir writes it")
         }
-        _ if known.is_hop_by_hop() => Some("it is between two neighbours, and weir writes its own"),
+        _ if known.is_hop_by_hop() => Some("it is a hop-by-hop header, and weir writes its own"),
         FieldName::Host if side == Side::Request => {
-            Some("what servers see as Host is the option `host`")
+            Some("the option `host` sets the Host that servers get")
         }
-        FieldName::Via => Some("weir writes it itself; `via` of `client` switches that off"),
-        FieldName::CdnLoop => {
-            Some("weir writes it itself; `loop-field` of `client` switches that off")
-        }
-        FieldName::Host => Some("answers have none"),
+        FieldName::Via => Some("weir writes it; `via` of `client` switches that off"),
+        FieldName::CdnLoop => Some("weir writes it; `loop-field` of `client` switches that off"),
+        FieldName::Host => Some("responses have no Host"),
         FieldName::Date if side == Side::Answer => {
-            Some("caches count by it; weir adds it where it is missing")
+            Some("caches compute ages from it; weir adds it where it is missing")
         }
         FieldName::Expect if side == Side::Request => {
-            Some("weir forwards it itself or answers to it")
+            Some("weir itself forwards it or responds to it")
         }
-        FieldName::MaxForwards if side == Side::Request => Some("weir answers to it itself"),
+        FieldName::MaxForwards if side == Side::Request => Some("weir itself responds to it"),
         FieldName::ClientCert | FieldName::ClientCertChain if side == Side::Request => {
-            Some("it says who a client is; `client-cert-field` of `tls` sets it")
+            Some("it identifies a client; `client-cert-field` of `tls` sets it")
         }
         _ if side == Side::Request && told.contains(&known) => {
-            Some("weir sets it from the connection; `trusted-proxies` says whose is kept")
+            Some("weir sets it from the connection, and keeps only that of `trusted-proxies`")
         }
         _ if side == Side::Request && adds && conditions.contains(&known) => {
-            Some("the client did not ask for the answer that it brings, such as 304 or 206")
+            Some("the client did not request the response that it causes, such as 304 or 206")
         }
         _ => None,
     }

@@ -59,29 +59,28 @@ impl fmt::Display for LocationError {
         match self {
             LocationError::Text(error) => error.fmt(f),
             LocationError::Form => f.write_str(
-                "a redirect leads to `https://HOST/...`, `http://HOST/...`, or a path \
-                    that begins with one `/`",
+                "a redirect needs `https://HOST/...`, `http://HOST/...`, or a path that begins \
+                    with one `/`",
             ),
-            LocationError::Character('%') => f.write_str("behind `%` stand two hexadecimal digits"),
+            LocationError::Character('%') => f.write_str("`%` needs two hexadecimal digits"),
             LocationError::Character(c) => write!(
                 f,
-                "{c:?} can't stand in a URL: write it with \
-                `%` and two digits"
+                "a URL cannot contain {c:?}: write each byte as `%` and two hexadecimal digits"
             ),
             LocationError::Host => f.write_str(
-                "between `://` and the path stands a host, perhaps with a port, such \
-                    as `$host:8443`",
+                "between `://` and the path must be a host, with or without a port, such as \
+                    `$host:8443`",
             ),
             LocationError::Authority(name) => {
                 write!(
                     f,
-                    "`${name}` can't stand in front of the path, for it could lead anywhere; \
-                    `$host` can, once"
+                    "`${name}` cannot be in front of the path, because it could lead anywhere; \
+                    only `$host` can, once"
                 )
             }
             LocationError::Behind => f.write_str(
-                "behind `$request_uri` nothing can stand, for it may end with a query; as a word \
-                    in a query it stands behind `?`",
+                "nothing can follow `$request_uri`, because it may end with a query; as a word of \
+                    a query, write it behind `?`",
             ),
             LocationError::Upstream => f.write_str("a redirect has no upstream"),
         }

@@ -81,8 +81,8 @@ impl Replacement {
         let fine = |byte: u8| byte.is_ascii_graphic() && !b"?#\\".contains(&byte);
         if !text.bytes().all(fine) {
             return Err(
-                "a path has neither `?`, `#`, `\\` nor white space, and what is not ASCII is \
-                    written as `%C3%A4`"
+                "a path cannot contain `?`, `#`, `\\` or white space; write characters outside \
+                    ASCII as `%C3%A4`"
                     .to_owned(),
             );
         }
@@ -102,7 +102,7 @@ impl Replacement {
                 (false, Some(group)) => return Err(format!("the expression has no group {group}")),
                 (false, None) => {
                     return Err(
-                        "behind `$` stands the number of a group, or `$` for the character"
+                        "write the number of a group behind `$`, or `$$` for the character"
                             .to_owned(),
                     );
                 }

@@ -82,18 +82,20 @@ impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TextError::Template(TemplateError::TooLong) => {
-                write!(f, "a text has at most {TEMPLATE_BYTES_MAX} bytes")
+                write!(f, "a text can have at most {TEMPLATE_BYTES_MAX} bytes")
             }
             TextError::Template(TemplateError::Control) => {
-                f.write_str("a text has no line ends or other control characters")
+                f.write_str("a text cannot contain line ends or other control characters")
             }
             TextError::Template(error) => error.fmt(f),
             TextError::Late(name) => {
-                write!(f, "`${}` is not known when a request is routed; known then:", name.word())?;
+                write!(f, "`${}` is not known when a request is routed; known are", name.word())?;
                 KNOWN.iter().try_for_each(|name| write!(f, " ${}", name.word()))?;
-                f.write_str(" and $http_NAME for any request field")
+                f.write_str(" and $http_NAME for any request header")
             }
-            TextError::TooManyNames => write!(f, "a text has at most {TEXT_NAMES_MAX} names"),
+            TextError::TooManyNames => {
+                write!(f, "a text can have at most {TEXT_NAMES_MAX} variables")
+            }
         }
     }
 }
