@@ -34,7 +34,7 @@ fn control(answer: &Answer, options: &Options) -> String {
         Control::CacheControl => "Cache-Control and Expires".to_owned(),
         Control::Targeted(at) => {
             let name = options.targets.get(at).map_or(&b"?"[..], |name| name);
-            format!("{}; Cache-Control and Expires do not count beside it", name.escape_ascii())
+            format!("{}; it overrides Cache-Control and Expires", name.escape_ascii())
         }
     }
 }
@@ -43,27 +43,27 @@ fn lifetime_line(answer: &Answer, terms: &Terms, options: &Options) -> String {
     let found = lifetime(answer, options, terms.received_s);
     let seconds = found.seconds;
     let mut text = match found.source {
-        LifetimeSource::Forced => format!("{seconds} s from now on, forced by the operator"),
+        LifetimeSource::Forced => format!("{seconds} s from its receipt, forced by the operator"),
         LifetimeSource::SMaxage => format!("{seconds} s by s-maxage"),
         LifetimeSource::MaxAge => format!("{seconds} s by max-age"),
         LifetimeSource::Expires if answer.expires == Expires::Invalid => {
-            "0 s: Expires is not one date".to_owned()
+            "0 s: Expires is not a single date".to_owned()
         }
-        LifetimeSource::Expires => format!("{seconds} s by Expires less {}", date_name(answer)),
-        LifetimeSource::Operator => format!("{seconds} s by the operator, for it says nothing"),
+        LifetimeSource::Expires => format!("{seconds} s by Expires minus {}", date_name(answer)),
+        LifetimeSource::Operator => format!("{seconds} s by the operator, because it states none"),
         LifetimeSource::Heuristic => {
-            format!("{seconds} s, a tenth of {} less Last-Modified", date_name(answer))
+            format!("{seconds} s, a tenth of {} minus Last-Modified", date_name(answer))
         }
-        LifetimeSource::None => "none: it says nothing, and nothing can be guessed".to_owned(),
+        LifetimeSource::None => "none: it states none, and weir cannot estimate one".to_owned(),
     };
     if answer.is_error() && seconds == options.error_lifetime_max_s {
-        text.push_str(", the most that errors get");
+        text.push_str(", the maximum for errors");
     }
     text
 }
 
 fn date_name(answer: &Answer) -> &'static str {
-    if answer.date_s.is_some() { "Date" } else { "the time when it came" }
+    if answer.date_s.is_some() { "Date" } else { "its time of receipt" }
 }
 
 fn age_line(answer: &Answer, terms: &Terms, now_us: u64) -> String {
@@ -72,8 +72,8 @@ fn age_line(answer: &Answer, terms: &Terms, now_us: u64) -> String {
     // Writing to a string cannot fail.
     let _ = write!(
         text,
-        ": {} when it came, the larger one of {apparent_s} s by Date and its Age with what the \
-            answer took; {} since then",
+        ": {} at receipt, the larger of {apparent_s} s by Date and Age plus the response delay; \
+            {} since then",
         seconds(terms.initial_age_us),
         seconds(now_us.saturating_sub(terms.received_us)),
     );
@@ -97,7 +97,7 @@ fn stale_line(answer: &Answer, terms: &Terms) -> String {
         return "forbidden by must-revalidate, proxy-revalidate, s-maxage or no-cache".to_owned();
     }
     format!(
-        "{} s while it is fetched anew, {} s while its server fails",
+        "{} s while weir fetches it again, {} s while its server fails",
         terms.stale_while_revalidate_s, terms.stale_if_error_s
     )
 }
@@ -137,10 +137,10 @@ mod tests {
             [
                 "control: Cache-Control and Expires",
                 "lifetime: 60 s by max-age",
-                "age: 10.250 s: 7.250 s when it came, the larger one of 2 s by Date and its Age \
-                    with what the answer took; 3.000 s since then",
+                "age: 10.250 s: 7.250 s at receipt, the larger of 2 s by Date and Age plus the \
+                    response delay; 3.000 s since then",
                 "fresh: yes, for another 49.750 s",
-                "stale use: 0 s while it is fetched anew, 5 s while its server fails",
+                "stale use: 0 s while weir fetches it again, 5 s while its server fails",
             ]
         );
     }
@@ -151,7 +151,7 @@ mod tests {
         let targeted = of(200, &["CDN-Cache-Control: s-maxage=5"]);
         assert_eq!(
             targeted[0],
-            "control: cdn-cache-control; Cache-Control and Expires do not count beside it"
+            "control: cdn-cache-control; it overrides Cache-Control and Expires"
         );
         assert_eq!(targeted[1], "lifetime: 5 s by s-maxage");
         assert_eq!(targeted[3], "fresh: no, stale for 95.250 s");
@@ -160,11 +160,11 @@ mod tests {
             "stale use: forbidden by must-revalidate, proxy-revalidate, s-maxage or no-cache"
         );
         let error = of(503, &["Cache-Control: max-age=3600"]);
-        assert_eq!(error[1], "lifetime: 10 s by max-age, the most that errors get");
+        assert_eq!(error[1], "lifetime: 10 s by max-age, the maximum for errors");
         assert_eq!(error[4], "stale use: never: it is an error");
-        assert_eq!(of(200, &["Expires: 0"])[1], "lifetime: 0 s: Expires is not one date");
+        assert_eq!(of(200, &["Expires: 0"])[1], "lifetime: 0 s: Expires is not a single date");
         let expires = of(200, &["Expires: Sat, 28 Nov 2026 00:00:30 GMT"]);
-        assert_eq!(expires[1], "lifetime: 30 s by Expires less the time when it came");
+        assert_eq!(expires[1], "lifetime: 30 s by Expires minus its time of receipt");
         let guessed = of(
             200,
             &[
@@ -172,8 +172,8 @@ mod tests {
                 "Date: Sat, 28 Nov 2026 00:00:00 GMT",
             ],
         );
-        assert_eq!(guessed[1], "lifetime: 6 s, a tenth of Date less Last-Modified");
-        assert_eq!(of(200, &[])[1], "lifetime: none: it says nothing, and nothing can be guessed");
+        assert_eq!(guessed[1], "lifetime: 6 s, a tenth of Date minus Last-Modified");
+        assert_eq!(of(200, &[])[1], "lifetime: none: it states none, and weir cannot estimate one");
         assert_eq!(
             of(200, &["Cache-Control: no-cache"])[3],
             "fresh: validated before each use: no-cache"

@@ -202,7 +202,7 @@ fn stats(cache: &Cache) -> String {
 fn snapshot(kept: &Kept) -> String {
     let written = match kept.written {
         0 => "not written yet".to_owned(),
-        _ => format!("{} answers, {}", count(kept.answers), bytes(kept.bytes)),
+        _ => format!("{} responses, {}", count(kept.answers), bytes(kept.bytes)),
     };
     let restored = match (kept.restored, kept.left_out) {
         (0, 0) => String::new(),
@@ -349,7 +349,7 @@ mod tests {
             left_out: 1,
             problem: "x".to_owned(),
         };
-        let expected = "3 answers, 4096B; at the start 2 were restored and 1 skipped; x";
+        let expected = "3 responses, 4096B; at the start 2 were restored and 1 skipped; x";
         assert_eq!(snapshot(&kept), expected);
         assert_eq!(snapshot(&Kept::default()), "not written yet");
     }

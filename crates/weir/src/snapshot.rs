@@ -339,7 +339,7 @@ impl Snapshots {
 }
 
 fn overrun() -> io::Error {
-    io::Error::other("more becomes invalid while it is written than can be kept")
+    io::Error::other("more responses become invalid while weir writes it than weir can record")
 }
 
 impl Keeper {

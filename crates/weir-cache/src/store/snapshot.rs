@@ -127,7 +127,7 @@ impl<R: Read> Records<R> {
         let head = Head::decode(&head)?;
         let bytes = head.record_bytes();
         if bytes > self.left {
-            return Err(Flaw::Damaged("an answer is longer than what is left"));
+            return Err(Flaw::Damaged("a response is longer than the rest of the file"));
         }
         let [key, selector, lines, tags] = head.texts;
         let [key, selector, lines, tags] =
@@ -144,10 +144,10 @@ impl<R: Read> Records<R> {
             body = body.and_then(|mut body| body.push(&chunk[..now]).is_ok().then_some(body));
         }
         if !summed.seal()? {
-            return Err(Flaw::Damaged("an answer"));
+            return Err(Flaw::Damaged("a response"));
         }
         let entry = Entry::checked(head, key, &selector, lines, &tags);
-        let entry = entry.ok_or(Flaw::Damaged("an answer is none that weir stores"))?;
+        let entry = entry.ok_or(Flaw::Damaged("a response that weir does not store"))?;
         (self.left, self.offset) = (self.left - bytes, self.offset + bytes);
         Ok(Some((entry, body)))
     }
@@ -329,7 +329,9 @@ impl Store {
         let Some((entry, body)) = records.next(|bytes| self.collect(Some(bytes)).ok())? else {
             return Ok(None);
         };
-        let terms = entry.terms(preface, moment).ok_or(Flaw::Damaged("it is of a time to come"))?;
+        let terms = entry
+            .terms(preface, moment)
+            .ok_or(Flaw::Damaged("a response has a time in the future"))?;
         let verdict = changed.judge(&entry.key, &entry.tags, entry.head.source);
         if verdict >= Verdict::Gone {
             return Ok(Some(Restored::Purged));

@@ -63,7 +63,7 @@ impl Book {
             if self.has_file()
                 && let Err(error) = file::remove_last(path).and_then(|()| remove_rest(path))
             {
-                let sentence = format_args!("{} is to be removed: {error}", path.display());
+                let sentence = format_args!("cannot remove {}: {error}", path.display());
                 Event::SnapshotFailed.says(sentence).log();
             }
             if !is_same_store || self.wish.is_none() {
@@ -234,7 +234,7 @@ impl Book {
         let Some(wish) = self.wish.clone() else { return };
         let path = &wish.plan.path;
         let removed = match file::remove_last(path) {
-            Ok(()) => "it is removed".to_owned(),
+            Ok(()) => "weir removed it".to_owned(),
             Err(error) => {
                 format!("remove it, or purged responses return at the next start: {error}")
             }

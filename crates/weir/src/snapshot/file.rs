@@ -62,7 +62,7 @@ pub(super) fn changes(file: &mut File, preface: &Preface) -> Result<(Changed, u6
     let behind = end.checked_sub(preface.end).ok_or(Flaw::Cut)?;
     if behind > CHANGES_BYTES_MAX {
         return Err(Refused::Unusable(
-            "more became invalid since it was written than is ever kept".to_owned(),
+            "more responses became invalid since it was written than weir records".to_owned(),
         ));
     }
     file.seek(SeekFrom::Start(preface.end))?;
@@ -102,8 +102,8 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     if about.is_file() && about.uid() == rustix::process::geteuid().as_raw() && is_snapshot {
         return Ok(Some(file));
     }
-    let why = "another file is there, which is not a snapshot of this user; weir does not touch \
-        it: name another file, or remove it";
+    let why = "the file is not a snapshot of this user, so weir does not change it: \
+        name another file, or remove it";
     Err(io::Error::other(why))
 }
 
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(check(&path), Ok(()));
         let other = directory.path("weir.kdl");
         std::fs::write(&other, "listen \":80\"").unwrap();
-        assert!(create(&other).unwrap_err().to_string().contains("does not touch it"));
+        assert!(create(&other).unwrap_err().to_string().contains("does not change it"));
         assert!(
             take_its_place(create(&directory.path("new")).unwrap(), &other).is_err()
                 && remove_last(&other).is_err()

@@ -148,9 +148,9 @@ impl Counts {
     /// Returns text for people about the responses that were not stored.
     fn others(&self) -> String {
         let words = [
-            (self.stale, "stale by now"),
-            (self.purged, "purged since"),
-            (self.present, "there already"),
+            (self.stale, "stale"),
+            (self.purged, "purged"),
+            (self.present, "already stored"),
             (self.no_room, "without room"),
         ];
         let said = words
@@ -161,7 +161,7 @@ impl Counts {
         if said.is_empty() {
             String::new()
         } else {
-            format!("; others are left out: {}", said.join(", "))
+            format!("; others skipped: {}", said.join(", "))
         }
     }
 }

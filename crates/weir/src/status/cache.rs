@@ -20,7 +20,7 @@ pub(super) fn cache(status: &Status) -> String {
 /// Returns how full it is, and how much comes from it.
 pub(crate) fn summary(figures: &CacheFigures) -> String {
     let mut text = format!(
-        "{} of {}, {} answers",
+        "{} of {}, {} responses",
         bytes(figures.bytes),
         bytes(figures.size_bytes),
         count(figures.answers)
@@ -62,14 +62,14 @@ mod tests {
             answers: 7,
             ..CacheFigures::default()
         };
-        assert_eq!(summary(&figures), "1234B of 268MB, 7 answers");
+        assert_eq!(summary(&figures), "1234B of 268MB, 7 responses");
         let requests = [("hit", 896), ("stale", 4), ("miss", 100)];
         figures.requests = requests.map(|(word, count)| (word.to_owned(), count)).into();
         figures.fetches = 3;
         status.cache = Some(figures);
         assert_eq!(
             cache(&status),
-            "cache    1234B of 268MB, 7 answers, hit 90.0 % of 1000 requests, 3 fetches\n"
+            "cache    1234B of 268MB, 7 responses, hit 90.0 % of 1000 requests, 3 fetches\n"
         );
     }
 }

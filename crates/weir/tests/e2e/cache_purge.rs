@@ -53,13 +53,13 @@ fn whoever_may(io: Io) {
     store(&weir, "/a", "");
     store(&weir, "/a", "X-By: 1\r\n");
     store(&weir, "/b", "");
-    assert_eq!(ask(&weir, "PURGE", "/a", ""), (200, "purged 2 answers\n".to_owned()));
+    assert_eq!(ask(&weir, "PURGE", "/a", ""), (200, "purged 2 responses\n".to_owned()));
     assert!(
         !is_stored(&weir, "/a", "")
             && !is_stored(&weir, "/a", "X-By: 1\r\n")
             && is_stored(&weir, "/b", "")
     );
-    assert_eq!(ask(&weir, "PURGE", "/a", ""), (200, "purged 0 answers\n".to_owned()));
+    assert_eq!(ask(&weir, "PURGE", "/a", ""), (200, "purged 0 responses\n".to_owned()));
     // In order, and the next request goes to the server again.
     let before = server.log().requests.len();
     let mut client = Client::connect(weir.address);
@@ -67,7 +67,7 @@ fn whoever_may(io: Io) {
     client.request("PURGE", "/b", "", b"why not");
     client.request("GET", "/b", "", b"");
     let replies: Vec<_> = (0..3).map(|_| client.reply().body.bytes).collect();
-    assert_eq!(replies, [&b"GET /b"[..], b"purged 1 answer\n", b"GET /b"]);
+    assert_eq!(replies, [&b"GET /b"[..], b"purged 1 response\n", b"GET /b"]);
     assert_eq!(server.log().requests.len(), before + 1);
     // Methods are case-sensitive: this is not weir's method.
     assert_eq!(ask(&weir, "Purge", "/b", ""), (200, "Purge /b".to_owned()));
@@ -117,7 +117,7 @@ fn by_http2(io: Io) {
         "curl",
         &["-sS", "--noproxy", "*", "--http2-prior-knowledge", "-X", "PURGE", "-H", "Host: a", &url],
     );
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "purged 1 answer\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "purged 1 response\n");
     assert!(!is_stored(&weir, "/a", ""));
     weir.stop();
     server.finish();

@@ -167,7 +167,7 @@ fn it_grows_older_meanwhile(io: Io) {
     let (_, age) = stored(&weir, "/a").expect("it is stored");
     assert!(age >= 100, "{age}");
     assert!(stored(&weir, "/brief").is_none());
-    weir.says("1 stale by now");
+    weir.says("others skipped: 1 stale");
     weir.stop();
     world.server.finish();
 }
@@ -216,7 +216,7 @@ fn what_is_purged_before_a_crash_stays_gone(io: Io) {
     weir.answer(&["cache", "purge", "--all"]);
     kill(weir);
     let weir = world.start(io, "");
-    says(&weir, "4 purged since");
+    says(&weir, "4 purged");
     assert!(stored(&weir, "/d").is_none());
     weir.stop();
     world.server.finish();
@@ -253,7 +253,7 @@ fn a_damaged_one_is_used_up_to_the_damage(io: Io) {
     fs::write(world.path(), &bytes).expect("it can be written");
     let weir = world.start(io, "");
     restored(&weir, 2);
-    says(&weir, "it is damaged: an answer, at byte ");
+    says(&weir, "it is damaged: a response, at byte ");
     assert!(stored(&weir, "/b").is_some());
     assert!(
         snapshot(&weir)["problem"]

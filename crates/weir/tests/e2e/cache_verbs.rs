@@ -51,7 +51,7 @@ fn json(weir: &Weir, arguments: &[&str]) -> Value {
 fn before_anything_is_stored(io: Io) {
     let (_server, weir) = world(io, "cache;");
     let told = weir.answer(&["cache", "stats"]);
-    assert!(told.starts_with("stored     0B of 268MB, 0 answers\n"), "{told}");
+    assert!(told.starts_with("stored     0B of 268MB, 0 responses\n"), "{told}");
     let all = json(&weir, &["cache", "stats", "--json"]);
     assert_eq!(
         (&all["size_bytes"], &all["answers"], &all["purges"]),

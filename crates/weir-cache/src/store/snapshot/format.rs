@@ -56,13 +56,13 @@ pub enum Flaw {
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotOurs => f.write_str("it is no snapshot of a cache"),
+            Self::NotOurs => f.write_str("it is not a snapshot of a cache"),
             Self::Version(version) => {
-                write!(f, "it is of version {version}, and this program reads {VERSION}")
+                write!(f, "it has version {version}, but this program reads version {VERSION}")
             }
             Self::Damaged(what) => write!(f, "it is damaged: {what}"),
-            Self::Cut => f.write_str("it is damaged: it ends in the middle"),
-            Self::Io(error) => write!(f, "it can't be read: {error}"),
+            Self::Cut => f.write_str("it is damaged: it ends too early"),
+            Self::Io(error) => write!(f, "weir cannot read it: {error}"),
         }
     }
 }
@@ -200,13 +200,13 @@ impl Head {
         let [received_s, age_us, connection, position] = std::array::from_fn(|_| cursor.u64());
         let hits = cursor.u32();
         if cursor.u32() != crc(&bytes[..HEAD_BYTES - 4]) {
-            return Err(Flaw::Damaged("the head of an answer"));
+            return Err(Flaw::Damaged("the head of a response"));
         }
         let fits = |at: usize, max: usize| texts[at] as usize <= max;
         let is_bounded =
             fits(0, KEY_BYTES_MAX) && fits(1, KEY_BYTES_MAX) && fits(2, FIELD_BYTES_MAX);
         if !is_bounded || !fits(3, TAGS_BYTES_MAX) || flags & !FLAGS != 0 {
-            return Err(Flaw::Damaged("an answer is longer than answers are"));
+            return Err(Flaw::Damaged("a response is longer than weir stores"));
         }
         let source = SourceMark { connection, position };
         Ok(Self {
@@ -301,7 +301,7 @@ pub(super) fn read_changes(bytes: &[u8]) -> Result<Vec<Change>, Flaw> {
     let (mut all, mut rest) = (Vec::new(), bytes);
     while !rest.is_empty() {
         let (change, behind) =
-            read_change(rest).ok_or(Flaw::Damaged("what became invalid since it was written"))?;
+            read_change(rest).ok_or(Flaw::Damaged("its list of later invalidations"))?;
         all.push(change);
         rest = behind;
     }

@@ -246,20 +246,20 @@ fn used(
     }
     lines.extend(arithmetic(object, &rules.options, now_us));
     if object.is_purged_softly() {
-        lines.push(("purged", "softly: its lifetime is over".to_owned()));
+        lines.push(("purged", "softly: its lifetime has ended".to_owned()));
     }
     let usage =
         judge_usage(&terms, &request.directives(), &rules.options, now_us, object.checked_us());
     let (verdict, why) = match usage {
         Usage::Fresh => ("fresh", "weir serves it from the store"),
         Usage::StaleWhileRevalidate => {
-            ("stale", "weir serves it from the store, and fetches it again meanwhile")
+            ("stale", "weir serves it from the store, and fetches it again at the same time")
         }
         Usage::StaleAccepted => {
             ("stale", "weir serves it from the store, because the client accepts it stale")
         }
         Usage::Validate(Reason::Stale) => {
-            ("validate", "weir revalidates it at its server: its lifetime is over")
+            ("validate", "weir revalidates it at its server: its lifetime has ended")
         }
         Usage::Validate(Reason::NoCache) => {
             ("validate", "weir revalidates it at its server: it has no-cache")

@@ -68,7 +68,7 @@ pub(in crate::client) fn purge(
         count += store.variants(&key, cx.now_us).len();
         store.invalidate(&url(place, &rules.keys));
     }
-    let noun = if count == 1 { "answer" } else { "answers" };
+    let noun = if count == 1 { "response" } else { "responses" };
     let content = Bytes::from(format!("purged {count} {noun}\n"));
     Some(Local::Fixed(Arc::new(Fixed {
         status: 200,
