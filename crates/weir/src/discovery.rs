@@ -316,7 +316,7 @@ impl Finder {
         self.asked += 1;
         let looking = Looking {
             name,
-            answer: Err(Trouble::Failed("the look-up broke off")),
+            answer: Err(Trouble::Failed("the lookup was interrupted")),
             to: self.answers.clone(),
         };
         let asker = self.asker.clone();

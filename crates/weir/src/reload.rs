@@ -494,7 +494,7 @@ impl Clerk {
             Err(_) => self.written.discovery.again(),
         }
         if !why.is_empty() && why != self.not_found {
-            Event::ServersNotInForce.says("some servers that were found are not in force").log();
+            Event::ServersNotInForce.says("some discovered servers are not in use").log();
             why.lines().for_each(|line| Event::ReloadError.says(line).log());
         }
         self.not_found = why;

@@ -401,7 +401,7 @@ pub(crate) fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
         StartError::AccessLog(error) => failed("can't open the access log", &error),
-        StartError::Driver(error) => failed("can't start a worker", &error),
+        StartError::Driver(error) => failed("cannot start a worker", &error),
     }
 }
 

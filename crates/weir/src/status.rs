@@ -45,8 +45,8 @@ pub(crate) struct PlaceArgs {
 #[command(
     args_conflicts_with_subcommands = false,
     after_help = "\
-REQ/S covers the last two seconds; MEAN, times, answers and RETRY cover the last 300 s. BUSY \
-counts requests on their way to a server, WAIT those without a connection. A narrow terminal \
+REQ/S covers the last two seconds; MEAN, times, statuses and RETRY cover the last 300 s. BUSY \
+counts requests in flight at a server, WAIT those without a connection. A narrow terminal \
 hides columns. For the fields of --json, see docs/status.md.
 
 Example:
@@ -181,7 +181,7 @@ fn lines(client: &Client, arguments: &StatusArgs, pause: Duration, first: (Seen,
             Err(Unanswered::Away(text) | Unanswered::Refused(text)) if !away => {
                 away = true;
                 let first = text.lines().next().unwrap_or_default();
-                Event::StatusAway.says(format_args!("{first}; asking again")).log();
+                Event::StatusAway.says(format_args!("{first}; retrying")).log();
             }
             Err(_) => {}
         }

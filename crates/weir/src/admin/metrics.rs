@@ -156,7 +156,7 @@ fn names(text: &mut Exposition, facts: &Facts) {
     for shown in &all {
         text.sample(&[("name", &shown.name)], shown.addresses.len());
     }
-    text.family("name_current", Type::Gauge, "Whether the last look-up of the name succeeded.");
+    text.family("name_current", Type::Gauge, "Whether the last lookup of the name succeeded.");
     for shown in &all {
         text.sample(&[("name", &shown.name)], u8::from(shown.problem.is_none()));
     }

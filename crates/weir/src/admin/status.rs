@@ -405,7 +405,7 @@ pub(crate) fn up(reading: &ServerReading) -> u32 {
 
 /// Returns the state in a word, and why.
 pub(crate) fn state(reading: &ServerReading) -> (&'static str, Option<String>) {
-    let Some(now) = &reading.now else { return ("unknown", Some("no worker answers".to_owned())) };
+    let Some(now) = &reading.now else { return ("unknown", Some("no worker responds".to_owned())) };
     match now.standing {
         State::Suspended(suspension) => ("suspended", Some(suspension.cause.word().to_owned())),
         State::Draining => ("draining", Some("ordered".to_owned())),

@@ -202,7 +202,7 @@ fn two_do_not_have_the_same_file() {
     assert_eq!(listed(&second), ["247.0.2.2"]);
     let said = second.lock().kept.problem.clone();
     assert!(
-        said.as_ref().is_some_and(|why| why.contains("bans is kept by weir itself")),
+        said.as_ref().is_some_and(|why| why.contains("bans is in use by weir itself")),
         "{said:?}"
     );
     second.lock().look();
@@ -240,7 +240,7 @@ fn who_takes_over_without_the_file_keeps_its_own() {
     let successor = Bans::open(&plan(&ban), true);
     assert_eq!(listed(&successor), ["247.0.2.1"], "it begins with what there is");
     successor.enter();
-    assert!(successor.figures().problem.is_some_and(|why| why.contains("is kept by")));
+    assert!(successor.figures().problem.is_some_and(|why| why.contains("is in use by")));
     successor.add(client("247.0.2.2"), 1000, "", None, false).unwrap();
     drop(other);
     successor.lock().look();

@@ -226,7 +226,7 @@ impl Name {
             };
         let before = self.problem.replace(trouble.text());
         let stays = match (self.addresses.len(), trouble) {
-            (0, _) => "it has no server until the look-up succeeds".to_owned(),
+            (0, _) => "it has no server until the lookup succeeds".to_owned(),
             (_, Trouble::Failed(_)) => "known addresses remain in use".to_owned(),
             (_, Trouble::Nothing(..)) => {
                 format!("known addresses remain in use for {} s", hold(plan).as_secs_f64())

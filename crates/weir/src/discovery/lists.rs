@@ -93,7 +93,7 @@ impl List {
                 Ok(servers) => {
                     let was_told = std::mem::take(&mut self.is_told);
                     (self.servers, self.problem) = (servers, None);
-                    let line = Event::ListRead.says("read the list of servers again");
+                    let line = Event::ListRead.says("reread the list of servers");
                     let line = line.with("file", path.display());
                     let line = line.with("servers", self.servers.len());
                     return (was_told || !is_first).then_some(line);
@@ -108,8 +108,8 @@ impl List {
         }
         let problem = self.problem.as_ref().filter(|_| !self.is_told)?;
         self.is_told = true;
-        let line =
-            Event::ListFailed.says(format_args!("{problem}; the servers read before remain"));
+        let line = Event::ListFailed
+            .says(format_args!("{problem}; the servers read before remain in use"));
         Some(line.with("file", path.display()))
     }
 }

@@ -22,9 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// How long an address of `/etc/hosts` is valid.
 const HOSTS_TTL: Duration = Duration::from_secs(10);
 /// The result for text that cannot be a name, and for the target `.` of an unavailable service.
-const NO_NAME: Trouble = Trouble::Nothing("there can't be such a name", None);
+const NO_NAME: Trouble = Trouble::Nothing("such a name cannot exist", None);
 /// The result without a reply.
-const SILENCE: Trouble = Trouble::Failed("no name server answered in time");
+const SILENCE: Trouble = Trouble::Failed("no name server responded in time");
 
 /// Looks names up.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ fn trouble(missing: &[Missing]) -> Trouble {
     } else if missing.contains(&Missing::TimedOut) {
         SILENCE
     } else if missing.contains(&Missing::Failed) {
-        Trouble::Failed("the name servers cannot answer")
+        Trouble::Failed("the name servers sent no usable response")
     } else {
         Trouble::Nothing("it has no addresses", ttl)
     }
@@ -231,7 +231,7 @@ mod tests {
             (Kind(seconds(3)), Kind(None), Trouble::Nothing("it has no addresses", seconds(3))),
             (Kind(None), TimedOut, SILENCE),
             (Failed, TimedOut, SILENCE),
-            (Failed, Kind(None), Trouble::Failed("the name servers cannot answer")),
+            (Failed, Kind(None), Trouble::Failed("the name servers sent no usable response")),
         ] {
             assert_eq!(join(vec![Err(one), Err(other)]), Err(told.clone()), "{one:?} {other:?}");
             assert_eq!(join(vec![Err(other), Err(one)]), Err(told), "{other:?} {one:?}");

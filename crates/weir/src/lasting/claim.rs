@@ -85,7 +85,7 @@ impl Claim {
             }
             Ok(Err(other)) => {
                 self.state = State::Open;
-                return Taken::Others(format!("{} is kept by {other}", path.display()));
+                return Taken::Others(format!("{} is in use by {other}", path.display()));
             }
             Err(error) => {
                 self.state = State::Unlocked;
@@ -96,7 +96,7 @@ impl Claim {
         };
         let note = problem.filter(|problem| self.said.as_ref() != Some(problem)).map(|problem| {
             let note = format!(
-                "{}: cannot lock it ({problem}): make sure that no other program keeps this file",
+                "{}: cannot lock it ({problem}): make sure that no other program uses this file",
                 path.display()
             );
             self.said = Some(problem);
@@ -138,7 +138,9 @@ impl Lock {
                 opened => opened?,
             };
             let something_else = || {
-                io::Error::other("another file has the name of its lock; weir does not touch it")
+                io::Error::other(
+                    "another file has the name of its lock, so weir does not change it",
+                )
             };
             if !file.metadata()?.is_file() {
                 return Err(something_else());
@@ -159,7 +161,7 @@ impl Lock {
             let _ = file.set_len(0).and_then(|()| writeln!(&file, "{}", std::process::id()));
             return Ok(Ok(Lock { file, path }));
         }
-        Ok(Err("programs that start and end all the time".to_owned()))
+        Ok(Err("programs that constantly start and end".to_owned()))
     }
 }
 
@@ -205,7 +207,7 @@ fn holder(file: &mut File, path: &Path) -> String {
     let who = match text.trim_end().parse::<u32>() {
         // Containers number their processes separately.
         Ok(pid) if pid == std::process::id() => {
-            format!("weir itself, for another purpose, or by process {pid} of another container")
+            format!("weir itself, for another purpose, or process {pid} of another container")
         }
         Ok(pid) => format!("another program, process {pid}"),
         Err(_) => "another program".to_owned(),
@@ -242,11 +244,11 @@ mod tests {
         assert_eq!(first.take(), Taken::Now(None));
         assert_eq!((first.take(), first.is_ours(), second.is_ours()), (Taken::Before, true, false));
         let who = format!(
-            "weir itself, for another purpose, or by process {} of another container",
+            "weir itself, for another purpose, or process {} of another container",
             std::process::id()
         );
         let told =
-            format!("{} is kept by {who} (it has locked {})", path.display(), lock.display());
+            format!("{} is in use by {who} (it has locked {})", path.display(), lock.display());
         assert_eq!((second.take(), second.is_ours()), (Taken::Others(told), false));
         // The same file again, and then another one.
         first.want(Some(&path));

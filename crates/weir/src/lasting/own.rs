@@ -19,11 +19,11 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file =
         options.custom_flags(WARY).open(path).map_err(|error| match error.raw_os_error() {
             Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => io::Error::other(
-                "it is a symbolic link, which is not followed: name the file itself",
+                "it is a symbolic link, which weir does not follow: name the file itself",
             ),
             // A FIFO without a reader, opened for writing, or a socket.
             Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
-                io::Error::other("it is no regular file")
+                io::Error::other("it is not a regular file")
             }
             _ => error,
         })?;
@@ -37,13 +37,13 @@ fn judge(about: &Metadata, us: u32) -> Result<(), String> {
     let owner = about.uid();
     if owner != us && owner != 0 {
         return Err(format!(
-            "it belongs to user {owner}, but weir runs as user {us}: a user who can write it \
-                speaks for weir; `chown {us}` it if it is weir's, or remove it"
+            "it belongs to user {owner}, but weir runs as user {us}: a user that can write it \
+                decides for weir; run `chown {us}` if it is weir's, or remove it"
         ));
     }
     if about.mode() & 0o022 != 0 {
         return Err(format!(
-            "others may write it (mode {:o}): `chmod 600` it if no other user has written it",
+            "others may write it (mode {:o}): run `chmod 600` if no other user has written it",
             about.mode() & 0o777
         ));
     }
@@ -55,10 +55,10 @@ fn judge(about: &Metadata, us: u32) -> Result<(), String> {
 pub(crate) fn misfit(path: &Path) -> Option<String> {
     let about = std::fs::symlink_metadata(path).ok()?;
     if about.is_symlink() {
-        return Some(format!("{} is a symbolic link, which is not followed", path.display()));
+        return Some(format!("{} is a symbolic link, which weir does not follow", path.display()));
     }
     if !about.is_file() {
-        return Some(format!("{} is no regular file", path.display()));
+        return Some(format!("{} is not a regular file", path.display()));
     }
     judge(&about, about.uid()).err().map(|why| format!("{}: {why}", path.display()))
 }

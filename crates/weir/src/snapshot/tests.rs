@@ -118,7 +118,7 @@ fn whose_file_another_program_has() {
     let (first, _) = written(&path);
     let (second, _) = snapshots(&path);
     second.lock().take_file();
-    assert!(!second.lock().has_file() && second.lock().figures.problem.contains("is kept by"));
+    assert!(!second.lock().has_file() && second.lock().figures.problem.contains("is in use by"));
     first.lock().let_go();
     let mut book = second.lock();
     book.take_at = Some(Instant::now() + Duration::from_secs(3600));

@@ -56,7 +56,7 @@ pub(crate) fn cores(status: &Status) -> String {
     }
     let percent = same as f64 * 100.0 / compared as f64;
     format!(
-        "tcp      one core receives both sides of {percent:.0} % ({} looked at, one in 64)\n",
+        "tcp      one core receives both sides of {percent:.0} % ({} checked, one in 64)\n",
         count(compared)
     )
 }
@@ -100,7 +100,7 @@ mod tests {
         status.totals.insert("tcp_cores_same".to_owned(), 49.into());
         assert_eq!(
             cores(&status),
-            "tcp      one core receives both sides of 98 % (50 looked at, one in 64)\n"
+            "tcp      one core receives both sides of 98 % (50 checked, one in 64)\n"
         );
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn detail(status: &ServerStatus, look: Look) -> String {
         out += &format!(": {why}");
     }
     if server.backup {
-        out += ", backup: used while no other server of the upstream can be";
+        out += ", backup: used only while no other server of the upstream is usable";
     }
     if server.temporary {
         out += ", temporary: not in the configuration";
@@ -77,7 +77,7 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
         (
             "window",
             format!(
-                "{seconds}, {} answers, {} req/s; {} req/s now",
+                "{seconds}, {} responses, {} req/s; {} req/s now",
                 count(server.window.latency.count),
                 rate(server.window.requests_per_second),
                 rate(server.window.requests_per_second_now)

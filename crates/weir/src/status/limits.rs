@@ -39,12 +39,12 @@ fn row(limit: &Limit) -> Row {
         toned(limit.untracked, Tone::Bad),
     ];
     let lost = (limit.untracked > 0).then(|| {
-        "clients found no room in the table and were let through: a larger `table`".to_owned()
+        "no room in the table for some clients, which passed: set a larger `table`".to_owned()
     });
     let shared = (limit.shared > 0).then(|| {
         let count = count(limit.shared);
         format!(
-            "{count} found no room in the table and were counted together: a larger `table`, \
+            "{count} without room in the table were counted together: set a larger `table`, \
             and a limit by client"
         )
     });
@@ -81,9 +81,9 @@ mod tests {
   LIMIT  COUNTS    PASSED  REFUSED  OBSERVED  UNTRACKED
   rate   requests    1.2M       42         0          0
   open   open          10        0         3          7
-    observes only; clients found no room in the table and were let through: a larger `table`
+    observes only; no room in the table for some clients, which passed: set a larger `table`
   login  requests       3        2         0          0
-    5 found no room in the table and were counted together: a larger `table`, and a limit by client
+    5 without room in the table were counted together: set a larger `table`, and a limit by client
 "
         );
         assert_eq!(limits(&[], look), "");

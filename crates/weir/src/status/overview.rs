@@ -222,7 +222,7 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
         }
     }
     for problem in status.server_files.iter().filter_map(|file| file.problem.as_ref()) {
-        add(format!("{problem}; the servers read before remain"), Tone::Bad);
+        add(format!("{problem}; the servers read before remain in use"), Tone::Bad);
     }
     if let Some(problem) = &status.bans.problem {
         let file = status.bans.file.as_deref().unwrap_or("their file");
@@ -245,7 +245,7 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
     }
     if status.reload.leaving > 0 {
         add(
-            format!("{} requests at servers that were removed", count(status.reload.leaving)),
+            format!("{} requests are still at removed servers", count(status.reload.leaving)),
             Tone::Odd,
         );
     }

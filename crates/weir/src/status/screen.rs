@@ -140,7 +140,7 @@ impl View {
             if sort == self.sort { format!("[{key} {name}]") } else { format!("{key} {name}") }
         });
         let sorts = if page.sorted { format!("sort {}  ", sorts.join(" ")) } else { String::new() };
-        format!("{place}q ends  {sorts}arrows scroll")
+        format!("{place}q quits  {sorts}arrows scroll")
     }
 }
 
@@ -248,7 +248,7 @@ mod tests {
         let bar = View::default().frame(&page(1000), (80, 23), None, false).pop().unwrap();
         assert!(
             bar.starts_with(
-                "1-20 of 1000  q ends  sort [c config] r req/s b busy w wait p p99 e 5xx  "
+                "1-20 of 1000  q quits  sort [c config] r req/s b busy w wait p p99 e 5xx  "
             ),
             "{bar}"
         );

@@ -43,8 +43,11 @@ pub(crate) fn workers(workers: &[Worker], look: Look) -> String {
         number("WAIT P99", 0),
     ];
     let rows: Vec<Row> = shown.into_iter().map(row).collect();
-    let more =
-        if others > 0 { format!("  and {others} that are less late\n") } else { String::new() };
+    let more = if others > 0 {
+        format!("  and {others} more, which are less late\n")
+    } else {
+        String::new()
+    };
     format!("\n{}{more}", table(&columns, &rows, 2, look.width, look.colour))
 }
 
@@ -165,6 +168,6 @@ mod tests {
         let first: Vec<&str> =
             shown.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!((first[0], first[2], first.len()), ("40", "17", ROWS_MAX + 2), "{shown}");
-        assert!(shown.ends_with("\n  and 56 that are less late\n"), "{shown}");
+        assert!(shown.ends_with("\n  and 56 more, which are less late\n"), "{shown}");
     }
 }

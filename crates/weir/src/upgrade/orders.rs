@@ -98,13 +98,14 @@ pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<
         let Some(plan) = plans.map(|(_, plan)| plan).find(|plan| plan.written_name() == upstream)
         else {
             lost.insert(format!(
-                "server {server} is not added again: upstream `{upstream}` no longer exists"
+                "weir does not add server {server} again: upstream `{upstream}` no longer exists"
             ));
             continue;
         };
         let Some(located) = ServerPlan::read(server) else {
             lost.insert(format!(
-                "server {server} is not added again to upstream `{upstream}`: it has no address"
+                "weir does not add server {server} to upstream `{upstream}` again: it has no \
+                 address"
             ));
             continue;
         };
@@ -195,9 +196,9 @@ route { proxy "app"; }
         assert_eq!(
             lost.into_iter().collect::<Vec<_>>(),
             [
-                "server 10.0.0.2:80 is not added again: upstream `forward` no longer exists",
-                "server 10.0.0.2:80 is not added again: upstream `old` no longer exists",
-                "server app.test:80 is not added again to upstream `app`: it has no address",
+                "weir does not add server 10.0.0.2:80 again: upstream `forward` no longer exists",
+                "weir does not add server 10.0.0.2:80 again: upstream `old` no longer exists",
+                "weir does not add server app.test:80 to upstream `app` again: it has no address",
             ]
         );
     }

@@ -127,8 +127,9 @@ impl Newcomer {
             command.env_remove(of_this_process);
         }
         let starter = command.spawn();
-        let starter = starter
-            .map_err(|error| failed(&format!("can't start {}: {error}", program.path.display())))?;
+        let starter = starter.map_err(|error| {
+            failed(&format!("cannot start {}: {error}", program.path.display()))
+        })?;
         Ok(Newcomer { channel, starter, itself: None, is_free: false })
     }
 
@@ -195,7 +196,7 @@ impl Newcomer {
             let Some(left) = end.checked_duration_since(Instant::now()) else {
                 let why = why.map_or_else(String::new, |why| format!(": {why}"));
                 let text =
-                    format!("the new program was not ready within {timeout:?}{why}; it was ended");
+                    format!("the new program was not ready within {timeout:?}{why}; weir ended it");
                 return Err(failed(&text));
             };
             match self.hear(left.min(LOOK_EVERY))? {
@@ -230,7 +231,7 @@ impl Newcomer {
                 _ => {}
             }
         }
-        Err(failed("the new program was ready and did not accept clients; it was ended"))
+        Err(failed("the new program was ready and did not accept clients; weir ended it"))
     }
 
     /// Puts the program in charge.
@@ -255,7 +256,7 @@ impl Newcomer {
     /// Returns the reason that the program gave before the channel failed.
     fn why_not(&mut self, error: &io::Error) -> Failure {
         if error.kind() == io::ErrorKind::WouldBlock {
-            return failed("the new program does not accept the handed-over state; it was ended");
+            return failed("the new program does not accept the handed-over state; weir ended it");
         }
         while let Ok(Heard::Message(message, _)) = self.channel.hear(Duration::ZERO) {
             if let ToOld::Fails { code, text } = message {

@@ -102,7 +102,7 @@ fn weir_starts_before_its_names(io: Io) {
     assert_eq!((&told["ready"], &told["unready"]), (&false.into(), &"no-server app".into()));
     assert_eq!(told["names"][0]["problem"], "there is no such name");
     let line = format!(
-        "cannot resolve app.test:{port}: there is no such name; it has no server until the look-up \
+        "cannot resolve app.test:{port}: there is no such name; it has no server until the lookup \
             succeeds"
     );
     weir.says(&line);

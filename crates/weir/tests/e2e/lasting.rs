@@ -45,8 +45,11 @@ fn one_program_keeps_a_snapshot(io: Io) {
     store(&first, &["/a"]);
     eventually("there is one", || world.path().exists());
     let second = world.start(io, "snapshot-interval \"1s\"");
-    let who =
-        format!("{} is kept by another program, process {} ", world.path().display(), first.pid());
+    let who = format!(
+        "{} is in use by another program, process {} ",
+        world.path().display(),
+        first.pid()
+    );
     says(&second, &who);
     assert!(
         second.said().contains("name another file in `snapshot`, or end that program"),
@@ -73,7 +76,7 @@ fn the_other_one_has_it_when_that_ends(io: Io) {
     store(&first, &["/a", "/b", "/c"]);
     eventually("it has the file", || world.path().exists());
     let second = world.start(io, "");
-    says(&second, "is kept by another program");
+    says(&second, "is in use by another program");
     // It applies to entries that are read from the file later.
     second.answer(&["cache", "purge", "http://a/a"]);
     delete(&mut Client::connect(second.address), "/b");
@@ -89,7 +92,7 @@ fn the_other_one_has_it_when_that_ends(io: Io) {
     second.answer(&["cache", "purge", "--tag", "c"]);
     kill(second);
     let third = world.start(io, "");
-    says(&third, "3 purged since");
+    says(&third, "3 purged");
     third.stop();
     world.server.finish();
 }
@@ -101,13 +104,15 @@ fn it_changes_hands(io: Io) {
     weir.upgrade();
     restored(&weir, 1);
     let other = world.start(io, "");
-    says(&other, &format!("is kept by another program, process {} ", weir.pid()));
+    says(&other, &format!("is in use by another program, process {} ", weir.pid()));
     // A reload of something else keeps the file, one that names another file releases it.
     weir.rewrite(&world.text("snapshot-interval \"1h\"", ""));
     weir.answer(&["reload"]);
     store(&other, &["/b"]);
     assert!(
-        snapshot(&other)["problem"].as_str().is_some_and(|problem| problem.contains("is kept by"))
+        snapshot(&other)["problem"]
+            .as_str()
+            .is_some_and(|problem| problem.contains("is in use by"))
     );
     weir.rewrite(&world.text("", "").replace("cache.snapshot", "moved"));
     weir.answer(&["reload"]);
@@ -182,7 +187,7 @@ fn one_program_keeps_bans(io: Io) {
     eventually("it has the file", || fs::read_to_string(&lock).is_ok_and(|text| text == pid));
     let second = Weir::start(io, 1, &text);
     let who = format!(
-        "bans are neither read nor stored: {} is kept by another program, process {} ",
+        "bans are neither read nor stored: {} is in use by another program, process {} ",
         path.display(),
         first.pid()
     );
@@ -240,7 +245,7 @@ fn much_becomes_invalid(io: Io) {
     settle(&weir);
     kill(weir);
     let weir = world.start(io, "");
-    says(&weir, "1 purged since");
+    says(&weir, "1 purged");
     weir.stop();
     world.server.finish();
 }

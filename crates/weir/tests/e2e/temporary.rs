@@ -286,11 +286,11 @@ fn they_stay_over_upgrades(io: Io) {
     weir.answer(&["server", "disable", "app", &stays]);
     request(&mut Client::connect(weir.address));
     assert_eq!(requests(&all[1]), 1);
-    assert!(!weir.said().contains("is not added again"), "{}", weir.said());
+    assert!(!weir.said().contains("weir does not add server"), "{}", weir.said());
     weir.rewrite(&app(&all[0], 2, "").replace("\"app\"", "\"new\""));
     weir.upgrade();
     assert_eq!(servers(&weir), [(stays, false)]);
-    let line = format!("server {comes} is not added again: upstream `app` no longer exists");
+    let line = format!("weir does not add server {comes} again: upstream `app` no longer exists");
     weir.says(&line);
     weir.stop();
     all.into_iter().for_each(|server| drop(server.finish()));

@@ -386,7 +386,7 @@ fn a_program_that_is_none_changes_nothing(io: Io) {
     }
     std::fs::remove_file(installed.scratch.path("weir")).expect("it is there");
     let said = refused(&weir, &["upgrade"], 1);
-    assert!(said.contains("can't start") && said.contains("weir: No such file"), "{said}");
+    assert!(said.contains("cannot start") && said.contains("weir: No such file"), "{said}");
     nothing_has_changed(&weir, before, &mut client);
     installed.install_weir();
     weir.upgrade();

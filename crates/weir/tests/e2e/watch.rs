@@ -164,7 +164,7 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
     watch.wait("the sick server is the first of 32", is_first);
     watch.wait("its reason is below it", has("down: connect-failed".to_owned()));
     // With the rows of the workers below them.
-    watch.wait("not all fit", has(" of 37  q ends  sort [c config]".to_owned()));
+    watch.wait("not all fit", has(" of 37  q quits  sort [c config]".to_owned()));
     watch.press("r");
     watch.wait("another order", has("[r req/s]".to_owned()));
     watch.press("\x1b[F");

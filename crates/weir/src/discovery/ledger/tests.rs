@@ -103,15 +103,15 @@ proptest! {
 fn trouble_is_told_once_and_so_is_its_end() {
     let now = Instant::now();
     let mut ledger = ledger(now);
-    let failed = || Err(Trouble::Failed("no name server answered in time"));
+    let failed = || Err(Trouble::Failed("no name server responded in time"));
     let line = ledger.learn("a:80", failed(), now).expect("told");
     assert_eq!(
         line.to_string(),
-        "name-failed: cannot resolve a:80: no name server answered in time; it has no server until \
-            the look-up succeeds name=a:80"
+        "name-failed: cannot resolve a:80: no name server responded in time; it has no server \
+            until the lookup succeeds name=a:80"
     );
     assert_eq!(ledger.learn("a:80", failed(), now), None);
-    assert_eq!(ledger.shown()[0].problem, Some("no name server answered in time"));
+    assert_eq!(ledger.shown()[0].problem, Some("no name server responded in time"));
     assert_eq!(
         ledger.learn("a:80", answer(&[1], 1), now),
         Some(Event::NameResolved.says("resolved a:80 again").with("name", "a:80"))
