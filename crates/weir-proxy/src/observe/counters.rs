@@ -132,46 +132,46 @@ pub(crate) use counters;
 counters! {
     /// All counters of one worker.
     struct Counters;
-    /// Client connections accepted.
+    /// Client connections that weir accepted.
     accepted: Total,
-    /// Client connections closed at once because there were too many.
+    /// Client connections that weir closed at once, because there were too many.
     connections_refused: Total,
-    /// Client connections reset at once because their client is banned.
+    /// Client connections that weir reset at once, because their client is banned.
     connections_banned: Total,
-    /// Requests over a limit whose refusal waited (`over="tarpit"`).
+    /// Requests over a limit that weir rejected only after a delay (`over="tarpit"`).
     tarpitted: Total,
-    /// The same that were reset because `tarpit-max` others waited.
+    /// Requests over such a limit that weir reset instead, because `tarpit-max` others waited.
     tarpit_full: Total,
-    /// Clients that were to be banned and were not told of, because too many were at once: they
-    /// stay limited.
+    /// Clients that weir did not ban although it should have, because too many were due at once.
+    /// They stay limited.
     offences_lost: Total,
-    /// Times that accepting was held back: the operating system refused (descriptors, memory), or
-    /// clients had their share of descriptors.
+    /// Times that weir paused accepting, because the operating system refused (descriptors, memory)
+    /// or clients had used their share of descriptors.
     accept_failures: Total,
-    /// Client connections that were closed because no load balancer said as it should whose they
-    /// are (`proxy-protocol`).
+    /// Client connections that weir closed, because no load balancer announced their client
+    /// correctly (`proxy-protocol`).
     clients_unannounced: Total,
-    /// Requests in which a trusted proxy said something of its client's scheme that is none; what
-    /// its connection speaks counted.
+    /// Requests in which a trusted proxy named an invalid scheme for its client. weir used the
+    /// scheme of the proxy's connection.
     schemes_ignored: Total,
-    /// TLS handshakes with clients that were completed.
+    /// Completed TLS handshakes with clients.
     tls_handshakes: Total,
-    /// Those of them that resumed an earlier session.
+    /// Completed TLS handshakes with clients that resumed an earlier session.
     tls_resumed: Total,
-    /// TLS handshakes with servers that were completed.
+    /// Completed TLS handshakes with servers.
     upstream_tls_handshakes: Total,
-    /// Those of them that resumed an earlier session.
+    /// Completed TLS handshakes with servers that resumed an earlier session.
     upstream_tls_resumed: Total,
     /// Open client connections.
     client_connections: Gauge,
-    /// Idle client connections that a worker gave to another one, because it had too much to do.
+    /// Idle client connections that a worker gave to another worker, because it had too much to do.
     connections_given: Total,
-    /// Idle client connections that a worker got from another one.
+    /// Idle client connections that a worker got from another worker.
     connections_taken: Total,
-    /// Idle client connections that were to be given to another worker and stayed, because their
+    /// Idle client connections that a worker could not give to another worker, because their
     /// clients left or the other worker had no room.
     connections_not_given: Total,
-    /// Client connections that spoke HTTP/2.
+    /// Client connections that used HTTP/2.
     http2_connections: Total,
     /// Streams of HTTP/2 that clients opened.
     http2_streams: Total,
@@ -179,11 +179,12 @@ counters! {
     http2_streams_reset: Total,
     /// Complete request heads received.
     requests: Total,
-    /// Requests whose client's connection ended before their answer began.
+    /// Requests whose client's connection ended before their response began.
     requests_abandoned: Total,
-    /// Requests that went to a fall-back upstream, because no server of theirs could take them.
+    /// Requests that weir sent to a fallback upstream, because no server of their own upstream
+    /// could take them.
     fallbacks: Total,
-    /// Requests that a `split` has given to another upstream.
+    /// Requests that a `split` gave to another upstream.
     split_off: Total,
     /// Requests waiting for an upstream connection.
     queue_waiting: Gauge,
@@ -191,9 +192,9 @@ counters! {
     in_flight: Gauge,
     /// Requests sent behind an unanswered one.
     pipelined: Total,
-    /// Connects to upstreams begun.
+    /// Started connects to upstreams.
     upstream_connects: Total,
-    /// Connects to upstreams that failed.
+    /// Failed connects to upstreams.
     upstream_connect_failures: Total,
     /// Established upstream connections.
     upstream_connections: Gauge,
@@ -201,78 +202,80 @@ counters! {
     upstream_receives: Total,
     /// Sends on upstream connections.
     upstream_sends: Total,
-    /// Requests moved to another connection before anything of them was sent.
+    /// Requests that weir moved to another connection before it had sent any part of them.
     moves: Total,
-    /// Requests sent again because a connection closed on purpose after another answer.
+    /// Requests that weir sent again, because a connection closed on purpose after another
+    /// response.
     resends: Total,
-    /// Requests sent again on another connection because the answer in front of them was late, or
-    /// once more on their own because they seem to be overlooked.
+    /// Requests that weir sent again on another connection because the response in front of theirs
+    /// was late, or once more alone because the server seems to overlook them.
     escapes: Total,
-    /// Requests sent again after a failure: each counts against forward-retries.
+    /// Requests that weir sent again after a failure: each counts against forward-retries.
     retries: Total,
-    /// Requests sent alone and one at a time, because they were lost twice or are suspected of
-    /// killing servers.
+    /// Requests that weir sent alone and one at a time, because they were lost twice or are
+    /// suspected of killing servers.
     quarantined: Total,
-    /// Interim answers (1xx) passed on.
+    /// Interim responses (1xx) that weir forwarded.
     interim: Total,
-    /// Interim answers not passed on: their request was sent behind another one, or they lack its
-    /// identifier.
+    /// Interim responses that weir did not forward: their request was sent behind another one, or
+    /// they lack its identifier.
     interim_dropped: Total,
-    /// Times that a server was put back to depth 1.
+    /// Times that weir put a server back to depth 1.
     demotions: Total,
-    /// Answers too many, found at a sync point or otherwise.
+    /// Surplus responses, found at a sync point or otherwise.
     surplus: Total,
-    /// Changes of servers that were not written to the log, because too many came at once.
+    /// Changes of servers that weir did not log, because too many came at once.
     events_lost: Total,
-    /// Names and credentials that were not looked at, because too many were already.
+    /// Lookups of names and checks of credentials that weir refused, because too many were in
+    /// progress.
     errands_refused: Total,
-    /// Servers suspended by health.
+    /// Servers that weir suspended because of their health.
     suspensions: Total,
-    /// Suspended servers that came back.
+    /// Suspended servers that returned to service.
     recoveries: Total,
-    /// Probes of servers made.
+    /// Probes that weir sent to servers.
     probes: Total,
     /// Probes that failed.
     probe_failures: Total,
-    /// Probes not made because requests of clients had just shown the same.
+    /// Probes that weir skipped, because requests of clients had just shown the same.
     probes_skipped: Total,
-    /// Requests sent to a suspended server to see whether it works again.
+    /// Requests that weir sent to a suspended server to test whether it works again.
     trials: Total,
-    /// Lines of the access log that were not written because its destination was too slow or full.
+    /// Lines of the access log that weir did not write, because their destination was too slow or
+    /// full.
     log_lines_lost: Total,
-    /// Sync points: pipelined connections that were let run empty.
+    /// Sync points: times that weir let a pipelined connection run empty.
     sync_points: Total,
-    /// Connections made exclusive by a large answer.
+    /// Connections that a large response made exclusive.
     exclusive: Total,
-    /// Connections that left the pool because a client took its answer slowly.
+    /// Connections that left the pool, because a client read its response slowly.
     set_aside: Total,
-    /// Answers whose rest was taken in although their client took them slowly, because others
+    /// Responses whose rest weir buffered although their client read them slowly, because others
     /// needed their connections.
     absorbed: Total,
-    /// Bytes for which there is a place because of that, in memory or still to come.
+    /// Bytes that weir has reserved for such responses, received or still to come.
     absorbed_bytes: Gauge,
-    /// Answers that were given up because their client had kept too many connections from others
+    /// Responses that weir aborted, because their client had kept too many connections from others
     /// for too long.
     stalled: Total,
-    /// Times that all connections to servers were looked through for requests whose clients had
-    /// left.
+    /// Times that weir searched all connections to servers for requests whose clients had left.
     searches: Total,
-    /// Client connections of `tcp` accepted.
+    /// Client connections of `tcp` that weir accepted.
     tcp_connections: Total,
-    /// Connects that were repeated from another port than the client's, which was taken.
+    /// Connects that weir repeated from another port, because the client's port was in use.
     tcp_ports_changed: Total,
-    /// First packets of clients that are held until their server has answered (`weir intercept
-    /// --connect first`), or connections that were begun for clients who are not accepted yet
-    /// (`syn`).
+    /// First packets of clients that weir holds until their server has responded (`weir intercept
+    /// --connect first`), or connections to servers that it started for clients it has not accepted
+    /// yet (`syn`).
     tcp_holding: Gauge,
-    /// Connections of `tcp` whose two sides were compared by the core that receives them: the first
+    /// Connections of `tcp` for which weir compared the cores that receive the two sides: the first
     /// one of each worker, then one in 64.
     tcp_cores_compared: Total,
-    /// Those of them that one core receives both sides of.
+    /// Compared connections of `tcp` of which one core receives both sides.
     tcp_cores_same: Total,
-    /// Open tunnels, and connections of `tcp` that are joined with a server's.
+    /// Open tunnels, and connections of `tcp` that are joined with a server.
     tunnels: Gauge,
-    /// Tunnels opened, and such connections.
+    /// Opened tunnels, and connections of `tcp` that were joined with a server.
     tunnels_opened: Total,
     /// Bytes received from clients.
     client_bytes_in: Total,
@@ -282,18 +285,18 @@ counters! {
     upstream_bytes_in: Total,
     /// Bytes sent to upstreams.
     upstream_bytes_out: Total,
-    /// Bytes of answers that were compressed, as they came.
+    /// Bytes of compressed responses before compression.
     compression_bytes_in: Total,
-    /// Bytes of the same as they left.
+    /// Bytes of compressed responses after compression.
     compression_bytes_out: Total,
-    /// Parts of large answers that were given to another thread to be compressed.
+    /// Parts of large responses that a worker gave to another thread to compress.
     compressions_elsewhere: Total,
-    /// Parts of large answers that were to be compressed on another thread, and were on the
-    /// worker's because nobody had room for them.
+    /// Parts of large responses that a worker compressed itself, because no other thread had room
+    /// for them.
     compressions_refused: Total,
-    /// Parts of large answers that are being compressed on another thread.
+    /// Parts of large responses that another thread is compressing.
     compressions_away: Gauge,
-    /// Answers that went on uncompressed because their encoders had nothing to do and others needed
+    /// Responses that continued uncompressed, because their encoders were idle and others needed
     /// the memory.
     compressions_reclaimed: Total,
     /// Messages sent to other workers.
@@ -302,12 +305,12 @@ counters! {
     mail_received: Total,
     /// Times that mail for a worker had to wait because its mailbox was full.
     mail_delayed: Total,
-    /// Turns of the loop.
+    /// Turns of the event loop.
     turns: Total,
-    /// Times that a worker lost everything because of a bug in weir and began anew.
+    /// Times that a worker lost everything because of a bug in weir, and restarted.
     rebirths: Total,
     and
-    /// Final answers sent to clients, by class: 1xx (101 only) to 5xx.
+    /// Final responses sent to clients, by class: 1xx (101 only) to 5xx.
     answers: [Counter; 5],
     /// Doubts about upstream connections, by [`Doubt`].
     doubts: [Counter; Doubt::ALL.len()],
@@ -315,7 +318,7 @@ counters! {
     client_glitches: [Counter; ClientGlitch::COUNT],
     /// Glitches of servers, by [`UpstreamGlitch`].
     upstream_glitches: [Counter; UpstreamGlitch::COUNT],
-    /// Requests answered with an error by weir itself, or not to the end.
+    /// Requests that weir itself answered with an error, or did not answer to the end.
     refusals: CountByKind<Cause>,
     /// Responses that were compressed.
     compressed: CountByKind<Coding>,
@@ -331,8 +334,8 @@ counters! {
     client_closes: CountByKind<ClientEnd>,
     /// Ends of client connections of `tcp`.
     tcp_closes: CountByKind<FlowEnd>,
-    /// First packets of clients for which servers were connected before the clients were accepted,
-    /// by outcome.
+    /// First packets of clients for which weir connected to servers before it accepted the clients,
+    /// by result.
     tcp_held: CountByKind<Held>,
     /// Ends of upstream connections.
     upstream_closes: CountByKind<UpstreamEnd>,

@@ -26,74 +26,77 @@ const STATUSES: usize = 500;
 counters! {
     /// All counters of one worker for one server.
     struct ServerStats;
-    /// Requests put on a connection, repetitions included.
+    /// Requests that weir assigned to a connection, including resent ones.
     requests: Total,
-    /// Requests moved to another connection before anything of them was sent.
+    /// Requests that weir moved to another connection before it had sent any part of them.
     moves: Total,
-    /// Requests sent again because a connection closed on purpose after another answer.
+    /// Requests that weir sent again, because a connection closed on purpose after another
+    /// response.
     resends: Total,
-    /// Requests sent again on another connection because the answer in front of them was late, or
-    /// once more on their own because they seem to be overlooked.
+    /// Requests that weir sent again on another connection because the response in front of theirs
+    /// was late, or once more alone because the server seems to overlook them.
     escapes: Total,
-    /// Requests sent again after a failure.
+    /// Requests that weir sent again after a failure.
     retries: Total,
-    /// Requests put on a connection that was made for them, with `pool "fresh"`.
+    /// Requests that weir assigned to a connection opened for them (`pool "fresh"`).
     fresh_requests: Total,
-    /// Such connections that could not be made, or ended before their answer.
+    /// Connections for one request that weir could not open, or that ended before the response.
     fresh_failures: Total,
-    /// Times that kept connections were found to be worse, so that requests went on such.
+    /// Times that weir found kept connections to be worse, so that each request got a new one.
     fresh_turns: Total,
-    /// Connects begun.
+    /// Started connects.
     connects: Total,
-    /// Connects that failed.
+    /// Failed connects.
     connect_failures: Total,
-    /// Requests that had a connection for themselves because the server is not trusted with several
+    /// Requests that had a connection to themselves, because the server is not trusted with several
     /// at once.
     apart_untrusted: Total,
-    /// The same because requests of their kind are not known to be as quick as others.
+    /// Requests that had a connection to themselves, because requests of their kind are not known
+    /// to be as quick as others.
     apart_unlike: Total,
-    /// The same because sharing a connection costs time at the server.
+    /// Requests that had a connection to themselves, because sharing a connection costs time at the
+    /// server.
     apart_costly: Total,
-    /// Requests that had to wait because as many connections as there may be (`connections-max`)
-    /// were in use.
+    /// Requests that waited, because all allowed connections (`connections-max`) were in use.
     connection_waits: Total,
-    /// Requests that had to wait because the server answers fewer a second when it has more at
-    /// once.
+    /// Requests that waited, because the server sends fewer responses per second when it has more
+    /// requests at once.
     limit_waits: Total,
     /// Connections with which no request would have waited: the peak of the last minute in which
     /// requests waited.
     connections_wanted: Gauge,
-    /// Times that several requests of weir's own were tried on it before it was pipelined.
+    /// Times that weir tested the server with several requests of its own before it pipelined to
+    /// it.
     rehearsals: Total,
-    /// Times that it was put back to depth 1.
+    /// Times that weir put the server back to depth 1.
     demotions: Total,
-    /// Answers too many, found at a sync point or otherwise.
+    /// Surplus responses, found at a sync point or otherwise.
     surplus: Total,
-    /// Times that it was suspended by health.
+    /// Times that weir suspended the server because of its health.
     suspensions: Total,
-    /// Times that it came back from that.
+    /// Times that the server returned from a suspension.
     recoveries: Total,
-    /// Probes made.
+    /// Probes that weir sent.
     probes: Total,
     /// Probes that failed.
     probe_failures: Total,
-    /// Requests sent to it while suspended to see whether it works again.
+    /// Requests that weir sent to the suspended server to test whether it works again.
     trials: Total,
     /// Bytes received from it.
     bytes_in: Total,
     /// Bytes sent to it.
     bytes_out: Total,
     and
-    /// Its final answers (and 101) by status.
+    /// Final responses (and 101) by status.
     statuses: Statuses,
     /// Doubts about its connections, by [`Doubt`].
     doubts: [Counter; Doubt::ALL.len()],
     /// Glitches on its connections, by [`UpstreamGlitch`].
     glitches: [Counter; UpstreamGlitch::COUNT],
-    /// Ends of its connections and of tries to connect, by reason.
+    /// Ends of connections and of attempts to connect, by reason.
     closes: CountByKind<UpstreamEnd>,
-    /// Response time in microseconds: from when a request was put on its connection to the end of
-    /// its answer. With pipelining that includes the wait for the answers in front.
+    /// Response time in microseconds: from the assignment of a request to its connection to the end
+    /// of its response. With pipelining that includes the wait for the responses in front.
     latency: Histogram,
 }
 
@@ -158,21 +161,31 @@ impl ServerStats {
             });
         };
         for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(self.classes()) {
-            one("answers", "class", class, "Its final responses.", count);
+            one("answers", "class", class, "Final responses of the server.", count);
         }
         for (doubt, counter) in Doubt::ALL.into_iter().zip(&self.doubts) {
-            one("doubts", "kind", doubt.word(), "Doubts about its connections.", counter.get());
+            one(
+                "doubts",
+                "kind",
+                doubt.word(),
+                "Doubts about connections to the server.",
+                counter.get(),
+            );
         }
         for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.glitches) {
             one(
                 "glitches",
                 "kind",
                 word,
-                "Unusual but legal events on its connections.",
+                "Unusual but legal events on connections to the server.",
                 counter.get(),
             );
         }
-        self.closes.each("closes", "Ends of its connections and of tries to connect.", visit);
+        self.closes.each(
+            "closes",
+            "Ends of connections to the server, and of attempts to connect.",
+            visit,
+        );
     }
 }
 

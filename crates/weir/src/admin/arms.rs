@@ -58,13 +58,19 @@ pub(super) fn metrics(text: &mut Exposition, all: &[ArmReport]) {
     counted("congestion_connections", help, |arm| arm.flows);
     counted(
         "congestion_sent_bytes",
-        "Bytes that they sent, including bytes that they sent again.",
+        "Bytes that these connections sent, including retransmitted bytes.",
         |arm| arm.sent,
     );
-    counted("congestion_sent_again_bytes", "Bytes that they sent again.", |arm| arm.sent_again);
-    text.family("congestion_duration_seconds", Type::Histogram, "Their durations.");
+    counted("congestion_sent_again_bytes", "Bytes that these connections retransmitted.", |arm| {
+        arm.sent_again
+    });
+    text.family("congestion_duration_seconds", Type::Histogram, "Durations of these connections.");
     rows().for_each(|(arm, labels)| histogram(text, labels, &arm.lasted));
-    text.family("congestion_rtt_seconds", Type::Histogram, "Their round trips at their end.");
+    text.family(
+        "congestion_rtt_seconds",
+        Type::Histogram,
+        "Round trip times of these connections at their end.",
+    );
     rows().for_each(|(arm, labels)| histogram(text, labels, &arm.rtt));
 }
 

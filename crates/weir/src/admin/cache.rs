@@ -249,7 +249,7 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
     counts(
         "cache_not_stored",
         "why",
-        "Responses of routes with `cache` that were not stored, by reason.",
+        "Responses of routes with `cache` that weir did not store, by reason.",
         &cache.not_stored,
     );
     counts(
@@ -260,11 +260,15 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
         &cache.gone,
     );
     let totals = [
-        ("cache_stored", "Responses that were stored.", cache.stored),
-        ("cache_served_bytes", "Bytes of bodies that came from the store.", cache.served_bytes),
+        ("cache_stored", "Responses that weir stored.", cache.stored),
+        (
+            "cache_served_bytes",
+            "Bytes of bodies that weir served from the store.",
+            cache.served_bytes,
+        ),
         (
             "cache_invalidations",
-            "URLs that requests have changed and so invalidated.",
+            "URLs that weir invalidated because a request changed them.",
             cache.invalidations,
         ),
         (
@@ -277,22 +281,18 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
         text.family(name, Type::Counter, help);
         text.sample(&[], value);
     }
-    let help = "From the receipt of a request to the end of the turn in which its worker answered \
-        it from the store.";
+    let help = "Time from the receipt of a request to the end of the turn in which its worker \
+        answered it from the store.";
     text.family("cache_hit_duration_seconds", Type::Histogram, help);
     histogram(text, &[], hits);
     let gauges = [
-        (
-            "cache_limit_bytes",
-            "Limit of the bytes that are stored, sent or fetched: `size`.",
-            cache.size_bytes,
-        ),
-        ("cache_live_bytes", "Bytes that are stored, sent or fetched.", cache.bytes),
+        ("cache_limit_bytes", "Limit of bytes stored, sent or fetched: `size`.", cache.size_bytes),
+        ("cache_live_bytes", "Bytes stored, sent or fetched.", cache.bytes),
         ("cache_fetch_bytes", "Bytes of responses being fetched.", cache.fetch_bytes),
         ("cache_stored_bytes", "Bytes of stored responses.", cache.stored_bytes),
         ("cache_keys", "Keys with responses.", cache.keys),
         ("cache_answers", "Stored responses.", cache.answers),
-        ("cache_fetches", "Fetches for the store under way.", cache.fetches),
+        ("cache_fetches", "Fetches for the store in progress.", cache.fetches),
         (
             "cache_purges",
             "Purges for which weir has not yet checked all stored responses.",
@@ -313,14 +313,14 @@ fn snapshot_metrics(text: &mut Exposition, snapshot: &Kept) {
     let gauges = [
         (
             "cache_snapshot_timestamp_seconds",
-            "When the last snapshot was written, seconds since 1970; 0: there is none.",
+            "When the last snapshot was written, seconds since 1970; 0 if there is none.",
             snapshot.written,
         ),
         ("cache_snapshot_bytes", "Bytes of the last snapshot.", snapshot.bytes),
         ("cache_snapshot_answers", "Responses in the last snapshot.", snapshot.answers),
         (
             "cache_restored_answers",
-            "Responses of a snapshot that were restored at the start.",
+            "Responses that weir restored from a snapshot at the start.",
             snapshot.restored,
         ),
     ];

@@ -102,7 +102,7 @@ fn reloads(text: &mut Exposition, reading: &Reading, told: &Told) {
         );
         text.sample(&[], Seconds(last.at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros)));
     }
-    let help = "Requests at servers that are no longer in the configuration, and tunnels to them.";
+    let help = "Requests and tunnels at servers that are no longer in the configuration.";
     text.family("config_leaving", Type::Gauge, help);
     text.sample(&[], reading.leaving());
 }
@@ -148,11 +148,7 @@ fn names(text: &mut Exposition, facts: &Facts) {
     if all.is_empty() {
         return;
     }
-    text.family(
-        "name_addresses",
-        Type::Gauge,
-        "Addresses in use of a name that stands for servers.",
-    );
+    text.family("name_addresses", Type::Gauge, "Addresses in use of a host name of servers.");
     for shown in &all {
         text.sample(&[("name", &shown.name)], shown.addresses.len());
     }
@@ -199,7 +195,7 @@ fn clients(text: &mut Exposition, reading: &Reading) {
     text.family(
         "request_duration_seconds",
         Type::Histogram,
-        "From the receipt of a request to the end of its response.",
+        "Time from the receipt of a request to the end of its response.",
     );
     histogram(text, &[], &reading.latency);
 }
@@ -240,7 +236,7 @@ fn workers_now(text: &mut Exposition, reading: &Reading) {
         .filter_map(|(at, worker)| Some((worker.report.as_deref()?, at.to_string())))
         .collect();
     let reports = || told.iter().map(|(report, number)| (*report, number.as_str()));
-    text.family("worker_cpu_seconds", Type::Counter, "Processor time of the worker.");
+    text.family("worker_cpu_seconds", Type::Counter, "CPU time of the worker.");
     reports()
         .for_each(|(report, number)| text.sample(&[("worker", number)], Seconds(report.cpu_us)));
     text.family(
@@ -363,7 +359,8 @@ fn servers_counted(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>
             }
         }
     }
-    let help = "From the assignment of a request to its connection to the end of its response.";
+    let help =
+        "Time from the assignment of a request to its connection to the end of its response.";
     text.family("server_response_seconds", Type::Histogram, help);
     for (server, labels) in reading.servers.iter().zip(names) {
         histogram(text, labels, &server.latency);
@@ -405,7 +402,7 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each("server_up", "Whether requests can go to the server.", &|server| {
         Some(u64::from(server.is_usable()))
     });
-    each("server_weight", "Its configured weight.", &|server| {
+    each("server_weight", "Configured weight of the server.", &|server| {
         Some(u64::from(server.plan(plan).1.weight))
     });
     each(
@@ -416,13 +413,13 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each("server_connections_up", "Established connections.", &|server| {
         Some(u64::from(up(server)))
     });
-    each("server_connections_configured", "Connections that requests share, at most.", &|server| {
+    each("server_connections_configured", "Limit of connections that requests share.", &|server| {
         Some(u64::from(server.plan(plan).1.connections))
     });
-    each("server_in_flight", "Requests on connections, unanswered.", &now(|now| now.unanswered));
+    each("server_in_flight", "Unanswered requests on connections.", &now(|now| now.unanswered));
     each("server_waiting", "Requests that wait for a connection.", &now(|now| now.waiting));
-    each("server_depth", "Unanswered requests that a connection may have.", &now(|now| now.depth));
-    let help = "Requests that the server gets at once, if weir has learned that more are worse.";
+    each("server_depth", "Limit of unanswered requests on a connection.", &now(|now| now.depth));
+    let help = "Limit of requests at once, if weir has learned that more are worse for the server.";
     each("server_limit", help, &|server| {
         server.now.as_ref()?.limit.map(|learned| learned.limit.into())
     });
@@ -453,7 +450,7 @@ fn servers_fresh(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 
     ];
     for (name, on, of) in kinds {
         let help = format!(
-            "From a request to the beginning of its response {on} lately, 99th percentile."
+            "Time from a request to the beginning of its response {on} lately, 99th percentile."
         );
         text.family(name, Type::Gauge, &help);
         servers()

@@ -149,24 +149,24 @@ pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
     });
     each(
         "worker_pinned",
-        "Whether the worker is pinned to its core: 0 while it is let go.",
+        "Whether the worker is pinned to its core: 0 while weir has unpinned it.",
         &|worker| u8::from(worker.view.place.is_pinned()).to_string(),
     );
     text.family(
         "worker_let_go",
         Type::Counter,
-        "Times that the worker was let go because other programs took its core.",
+        "Times that weir unpinned the worker, because other programs took its core.",
     );
     workers().for_each(|(worker, number)| {
         text.sample(&[("worker", number)], worker.view.place.times_let_go())
     });
     let all: Vec<(Took, &String)> =
         workers().map(|(worker, number)| (Took::of(&worker.view.times), number)).collect();
-    let help = "From the delivery of events to the worker until it is ready for more.";
+    let help = "Time from the delivery of events to the worker until it is ready for more.";
     text.family("worker_turn_seconds", Type::Histogram, help);
     all.iter().for_each(|(took, number)| histogram(text, &[("worker", number)], &took.turn));
-    let help = "From the arrival of a client's bytes in the kernel until the worker had them, for \
-        one receive in 64, in ticks of the kernel.";
+    let help = "Time from the arrival of a client's bytes in the kernel until the worker had them, \
+        for one receive in 64, in ticks of the kernel.";
     text.family("worker_kernel_wait_seconds", Type::Histogram, help);
     all.iter().for_each(|(took, number)| histogram(text, &[("worker", number)], &took.kernel_wait));
 }
