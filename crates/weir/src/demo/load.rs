@@ -194,8 +194,8 @@ impl Comparison {
         let line = |((name, _), sum): (&(&str, &str), &Sum)| {
             let (rate, cost) = (sum.requests / sum.seconds, sum.cpu_us / sum.requests);
             format!(
-                "weir demo: {name:<13} {rate:>7.0} req/s, {cost:>5.1} us of weir's processor time \
-                    for each\n"
+                "weir demo: {name:<13} {rate:>7.0} req/s, {cost:>5.1} us of weir's CPU time per \
+                    request\n"
             )
         };
         Some(WAYS.iter().zip(&self.sums).map(line).collect())
@@ -230,10 +230,10 @@ mod tests {
         for second in 0..5 {
             comparison.add((2, 1), &figures(20_000.0, if second < 3 { 99.0 } else { 21.5 }));
         }
-        let expected = "weir demo: pipelined       40000 req/s,  10.0 us of weir's processor time \
-                        for each\n\
-                        weir demo: one-at-a-time   20000 req/s,  21.5 us of weir's processor time \
-                        for each\n";
+        let expected = "weir demo: pipelined       40000 req/s,  10.0 us of weir's CPU time per \
+                        request\n\
+                        weir demo: one-at-a-time   20000 req/s,  21.5 us of weir's CPU time per \
+                        request\n";
         assert_eq!(comparison.lines().as_deref(), Some(expected));
     }
 }
