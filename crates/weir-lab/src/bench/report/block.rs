@@ -178,47 +178,52 @@ pub(super) fn progress(record: &Record) -> String {
 pub(super) fn method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each freshly started. The
-load generator is in a separate network namespace, proxy and origin (weir's) are in another one;
-a pair of virtual interfaces joins them. The generator has one core and the proxy another one
-(one worker, one thread); the origin has a third if there is one, else the generator's. Packets
-are received on the core of the side that they go to (receive packet steering): on loopback the
-attacker would pay for what a proxy drops.
+load generator is in a separate network namespace, and proxy and origin (weir's) are in another
+one. A pair of virtual interfaces joins them. The generator has one core and the proxy another
+(one worker, one thread). The origin has a third core if there is one, or shares that of the
+generator. The core of the side that packets go to receives them (receive packet steering). On
+loopback, the attacker would pay for what a proxy drops.
 
-{USERS} users, each with an address and a connection, ask by the clock (Poisson) all the time. In
-the second half of a run {ATTACKERS} attackers, each with an address, make ten times as many
-attempts, evenly spaced by the clock: open loop, so a rejected attacker returns when its next
-attempt is due. Every contender with a limit has the same: {BURST} attempts of a client at once
-and {RATE} a second, which users use to less than half. weir: `count=\"requests\"`, with `reset`
-also `count=\"connections\"`. nginx: `limit_req` with `burst={}`, which does not count the first,
-and `nodelay`. HAProxy: a stick table with the rate of requests, for `reject` also of
-connections, in {} s. `haproxy-nft` has no limit: a table of nft(8) drops all packets of the
-attackers from the beginning. Everything else is set as in the other experiments.
+{USERS} users, each with an address and a connection, send requests by the clock (Poisson) all
+the time. In the second half of a run, {ATTACKERS} attackers, each with an address, make ten
+times as many attempts. Those are evenly spaced by the clock, in an open loop: a rejected
+attacker returns when its next attempt is due.
 
-Blocked counts rejected attempts, by kind, of all attempts; `neither` counts attempts that were
-neither served nor rejected, in all rounds. False blocks are users' requests that were rejected.
+Every contender with a limit has the same: {BURST} attempts of a client at once and {RATE} per
+second. Users need less than half of that. weir has `count=\"requests\"`, with `reset` also
+`count=\"connections\"`. nginx has `limit_req` with `burst={}`, which does not count the first
+attempt, and `nodelay`. HAProxy has a stick table with the rate of requests, for `reject` also of
+connections, in {} s. `haproxy-nft` has no limit; a table of nft(8) drops all packets of the
+attackers from the beginning. All other settings are those of the other experiments.
+
+Blocked counts rejected attempts, by kind, of all attempts. `neither` counts attempts that were
+neither served nor rejected, in all rounds. False blocks are rejected requests of users.
 Over-service is what each single attacker was served beyond burst + rate x time, as a share of
-what that allows. CPU of an attempt is how much busier the proxy's core was than before the
-attack, for each attempt, whatever it was busy with: the proxy, the kernel, and any other program
-on the machine, so it has to be quiet; `the proxy's own` is the part of its processes. The few
-attempts that are served are in it. `against one served` is its ratio to the same program without
-a limit, in the same round: in `requests` a refusal on a kept connection against an answer, in
-`connections` a connection that is refused against one with an answer. Latency counts from when a
-request was due. Time to block is that from an attacker's first attempt beyond burst and rate to
-the first that was rejected; with these few attackers the 99th percentile is the slowest.
+what that allows. Latency counts from when a request was due.
 
-Cells but `requests` and `connections` have other attackers, once: a contender there has all
-limits for a client that it can have, of connections and requests the same as above, and {OPEN}
-connections open at a time. Attackers begin by the clock; what is neither answered nor ended when
-the run is over is `unfinished`. What attackers may get, and the time to a block, are not judged
-there, and users ask 200 times a second.
+CPU of an attempt is how much busier the core of the proxy was than before the attack, for each
+attempt. It includes the proxy, the kernel, and any other program, so the machine has to be
+quiet. `the proxy's own` is the part of its processes. The few served attempts are included.
+`against one served` is the ratio to the same program without a limit, in the same round. In
+`requests` it compares a rejection on a kept connection with a response. In `connections` it
+compares a rejected connection with one that has a response.
 
-In `memory` weir is started with a file of that many bans, of unused addresses, and its resident
-memory is read when all are in force. Memory of the kernel is what its part that can't be given
-up (SUnreclaim in /proc/meminfo) grew by since before weir was started: that of the whole
-machine, so others change it, and the row of a weir that has the kernel drop nothing shows by how
-much. In `recovery` {ATTACKERS} clients are banned by command for {BAN_SECONDS} s and connect
-again {RETRY_MS} ms after each rejection; time counts from the second at which the ban ends
-according to weir.
+Time to block is the time from an attacker's first attempt beyond burst and rate to the first
+rejected one. With these few attackers, the 99th percentile is the slowest.
+
+Cells other than `requests` and `connections` have other attackers, once. A contender there has
+all limits for a client that it supports. Those of connections and requests are the same as
+above, and {OPEN} connections may be open at a time. Attackers begin by the clock. An attempt
+that is neither answered nor ended when the run ends is `unfinished`. These cells do not judge
+what attackers may get, nor the time to a block, and users send 200 requests per second.
+
+In `memory` weir starts with a file of that many bans, of unused addresses. Its resident memory
+is read when all are in force. Memory of the kernel is the growth of its part that cannot be
+reclaimed (SUnreclaim in /proc/meminfo), since before weir started. That is of the whole machine,
+so other programs change it. The row of a weir whose kernel drops nothing shows by how much. In
+`recovery` {ATTACKERS} clients are banned by command for {BAN_SECONDS} s, and connect again
+{RETRY_MS} ms after each rejection. Time counts from the second at which the ban ends according
+to weir.
 ",
         BURST - 1,
         BURST / RATE,

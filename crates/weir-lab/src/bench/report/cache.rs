@@ -13,36 +13,47 @@ use crate::bench::record::statistics::middle;
 
 /// The text after the usual method.
 pub(super) const METHOD: &str = "
-Caches. All get responses without a lifetime, and are configured to store them for an hour.
-nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`,
-sendfile, and a manager that deletes 10,000 files at a time, each 50 ms. Varnish: `-s malloc`, no
-grace, a pool of threads a core, cookies of requests dropped as the built-in VCL would pass them
-by; its child process counts as well. weir: `cache` with `ttl`, and `object-limit \"1MiB\"`.
-`weir` is weir without a cache: what a hit saves. The one answer is stored before anything
-counts. In all other cells the programs start afresh, with weir's test origin behind them. In
-`herd` 1,000 clients send the same request at once, and the origin logs what it gets; in
-`herd-private` it says `private`, and each worker of weir may have as many connections to it as
-there are clients, for the others have no limit. In `zipf` there is room for a quarter of the
-bodies, as much is asked before the counted time as in it, and hits are those of the clients'
-requests that the origin did not get. `best` is the share of a cache that always has the most
-wanted ones, `LRU` that of one that forgets what was asked for longest ago, computed for as many
-requests drawn by the same law; neither needs a byte besides bodies. `hits / LRU of as many`
-compares with one that has as many answers as weir says that it has, so with what it does with
-its room, not with what it needs for each. `taken / room` is memory above that at the start, and
-files in memory, by what the cache was told that it has: nginx's manager looks after its room
-every 10 s only as long as there was enough at its last look, so that in a run of seconds it
-keeps nearly all, and its hits mean nothing. In `purge` the answers are stored, the first half of
-the time is undisturbed, and then all with a tag are purged: weir by its admin socket, Varnish by
-a ban (`obj.http.Surrogate-Key ==`) that a method of its file orders. Two connections look at one
-of them after the other; an old one is known by its Age. `gone` is from the order to the last old
-one. `meanwhile` are the two seconds from the order on. nginx can't purge by tags. In `stale`
-answers are fresh for a second, and stale ones may be served while they are fetched, or the
-origin fails (`proxy_cache_use_stale`, grace, `stale-if-error`); it is killed in the middle. In
-`slow` other clients' requests, whose responses may not be stored, go to the origin all the
-while; `whole` is how long a client that reads at once waits for what the slow ones read, of
-which the origin takes 300 ms. In `restart` each answer is asked for once, the program is ended
-(SIGTERM) and started again, and each is asked for once more; `down` is the time from the order
-to end until it listens again. nginx still has its files.
+Caches. All get responses without a lifetime, and are configured to store them for an hour. nginx
+has `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off` and
+sendfile. Its manager deletes 10,000 files at a time, every 50 ms. Varnish has `-s malloc`, no
+grace, and a pool of threads per core. It drops cookies of requests, because the built-in VCL
+would bypass the cache for them. Its child process counts as well.
+
+weir has `cache` with `ttl`, and `object-limit \"1MiB\"`. `weir` is weir without a cache, which
+shows what a hit saves. In cells with one response, it is stored before anything counts. In all
+other cells the programs start afresh, with weir's test origin behind them.
+
+In `herd` 1,000 clients send the same request at once, and the origin logs what it gets. In
+`herd-private` it sends `private`. There each worker of weir may have as many connections to it
+as there are clients, because the others have no limit.
+
+In `zipf` the cache has room for a quarter of the bodies. Before the counted time, clients send
+as many requests as in it. Hits are those of the clients' requests that the origin did not get.
+`best` is the share of a cache that always has the most wanted responses. `LRU` is the share of a
+cache that evicts the least recently requested response. Both are computed for as many requests
+drawn by the same law, and need no byte except bodies.
+
+`hits / LRU of as many` compares with an LRU cache that has as many responses as weir reports. So
+it compares how a cache uses its room, not the room that it needs for each response. `taken /
+room` is the memory above that at the start, and files in memory, divided by the configured size.
+The manager of nginx checks its room only every 10 s as long as its last check found enough. So
+in a run of seconds it keeps nearly all, and its hits mean nothing.
+
+In `purge` the responses are stored, and the first half of the time is undisturbed. Then all with
+a tag are purged: weir by its admin socket, Varnish by a ban (`obj.http.Surrogate-Key ==`) that a
+method of its file orders. Two connections check one response after the other, and recognize an
+old one by its Age. `gone` is the time from the order to the last old one. `meanwhile` covers the
+two seconds from the order on. nginx cannot purge by tags.
+
+In `stale` responses are fresh for a second. Stale ones may be served while they are fetched, or
+while the origin fails (`proxy_cache_use_stale`, grace, `stale-if-error`). The origin is killed
+in the middle of the run. In `slow` other clients' requests go to the origin all the time, and
+their responses must not be stored. `whole` is how long a client that reads at once waits for
+what the slow clients read, of which the origin takes 300 ms.
+
+In `restart` clients request each response once. The program ends (SIGTERM) and starts again, and
+clients request each response once more. `down` is the time from the order to end until it
+listens again. nginx still has its files.
 ";
 
 /// Returns the columns after the usual ones of a load.

@@ -42,7 +42,7 @@ struct Figure {
 }
 
 const RATE: Figure =
-    Figure { title: "Rate", unit: "answers/s", of: |record| record.rate, is_limited: is_floor };
+    Figure { title: "Rate", unit: "responses/s", of: |record| record.rate, is_limited: is_floor };
 const P99: Figure = Figure {
     title: "99th percentile of the latency",
     unit: "ms",
@@ -70,20 +70,20 @@ const ERRORS: Figure = Figure {
 /// The first that was measured is drawn.
 const PROCESSOR: [Figure; 3] = [
     Figure {
-        title: "Processor time of the proxy",
-        unit: "µs a request",
+        title: "CPU time of the proxy",
+        unit: "µs per request",
         of: Record::proxy_us_per_request,
         is_limited: |_| false,
     },
     Figure {
-        title: "Processor time of the generator",
-        unit: "µs a request",
+        title: "CPU time of the generator",
+        unit: "µs per request",
         of: Record::generator_us_per_request,
         is_limited: |_| false,
     },
     Figure {
-        title: "Processor time of the origin",
-        unit: "µs a request",
+        title: "CPU time of the origin",
+        unit: "µs per request",
         of: Record::origin_us_per_request,
         is_limited: |_| false,
     },
@@ -103,7 +103,7 @@ const SLOW: Figure = Figure {
 };
 
 const SLOW_ANSWERS: Figure = Figure {
-    title: "Answers slower than 20 ms",
+    title: "Responses slower than 20 ms",
     unit: "in 10,000 requests",
     of: |record| record.special.probed.as_ref().map_or(f64::NAN, Probed::slow_in_10_000),
     is_limited: |_| false,
@@ -115,13 +115,13 @@ const P999: Figure = Figure {
     ..P99
 };
 const CONNECTIONS_LADDER: Figure = Figure {
-    title: "Client connections of the worker that has most",
-    unit: "times those of the one that has least",
+    title: "Client connections of the worker with the most",
+    unit: "times those of the worker with the fewest",
     of: |record| record.figure(Metric::ConnectionsLadder),
     is_limited: |_| false,
 };
 const LATE: Figure = Figure {
-    title: "Measured answers over 8 ms",
+    title: "Measured responses over 8 ms",
     unit: "% of them",
     of: |record| record.figure(Metric::LatePercent),
     is_limited: is_generator_limited,
@@ -133,20 +133,20 @@ const CUT_OFF: Figure = Figure {
     ..CONNECTIONS_LADDER
 };
 const CPU_LADDER: Figure = Figure {
-    title: "Processor time of the worker that has most to do",
-    unit: "times that of the one that has least",
+    title: "CPU time of the busiest worker",
+    unit: "times that of the least busy worker",
     of: |record| record.figure(Metric::CpuLadder),
     ..CONNECTIONS_LADDER
 };
 const ATTEMPT: Figure = Figure {
-    title: "Processor time of the proxy's core",
-    unit: "µs an attempt of an attacker",
+    title: "CPU time of the proxy's core",
+    unit: "µs per attempt of an attacker",
     of: |record| record.figure(Metric::AttemptCpu),
     is_limited: is_generator_limited,
 };
 const ADDED: Figure = Figure {
-    title: "Processor time of the machine that is added on the router",
-    unit: "µs a connection",
+    title: "CPU time of the machine that is added on the router",
+    unit: "µs per connection",
     of: |record| record.figure(Metric::AddedCpu),
     is_limited: is_generator_limited,
 };
@@ -226,7 +226,7 @@ impl Over {
             Over::Connections => (Across::Logarithmic(Unit::Count), "connections"),
             Over::Bodies => (Across::Logarithmic(Unit::Bytes), "length of the body"),
             Over::Losses => (Across::Linear, "packets lost, %"),
-            Over::Rates => (Across::Logarithmic(Unit::Count), "requests a second"),
+            Over::Rates => (Across::Logarithmic(Unit::Count), "requests/s"),
         }
     }
 }
@@ -370,11 +370,11 @@ impl Drawing<'_> {
         let better = if is_rate { "more is better" } else { "less is better" };
         let what = match metric {
             Metric::Rate => "Rate",
-            Metric::CpuGigabyte => "Processor time a gigabyte",
+            Metric::CpuGigabyte => "CPU time per gigabyte",
             Metric::P50 => "Median of the latency",
             Metric::P99 => "99th percentile of the latency",
             Metric::P999 => "99.9th percentile of the latency",
-            _ => "Processor time a request",
+            _ => "CPU time per request",
         };
         let title = format!("{what}, {against} = 1 ({better})");
         let mut bars =

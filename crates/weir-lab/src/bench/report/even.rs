@@ -184,23 +184,26 @@ pub(super) fn ladder_method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each freshly started.
 {CLIENTS} clients connect, {OPENED_A_SECOND} per second: one by one, or {BURST} at a time. Each
-sends a request at once and then every {ASKS_EVERY_MS} ms, a half more or less each time (a few
-bytes from `weir origin` with one thread, which is as far from one worker as from another), and
-stays. When all have come, the processor time of each worker is counted for the seconds of the
-run, and then its client connections. No client sends more requests than another, so that the
-difference is which clients the workers have.
+client sends a request at once and then every {ASKS_EVERY_MS} ms, up to half of that more or less
+each time, and stays connected. Responses are a few bytes from `weir origin` with one thread,
+which is as far from one worker as from another.
 
-Connections are those that nginx's processes have open (`/proc`), that HAProxy says its threads
-have (`show fd`), and that weir says its workers have (`clients` in its status). `most / least`
-counts a worker that has nothing as one that has one connection, or a microsecond. Standard
-deviations are shares of the mean. The lists of the first round have the workers in one order.
+When all clients are connected, the CPU time of each worker is counted for the seconds of the
+run, and then its client connections. No client sends more requests than another, so the only
+difference is which clients each worker has.
 
-nginx has a worker a core or as many as the cell says, pinned, no log. `nginx` has a socket for
-each of them (`reuseport`) and takes all that wait at a time (`multi_accept on`); `nginx-shared`
-has one for all, and its usual `multi_accept off`. `haproxy` has `shards by-thread` and
-`tune.maxaccept 500`, `haproxy-shared` neither, as it comes: a thread that accepts gives the
-connection to one that has fewer. Threads are pinned where there is one a core. `weir` has its
-defaults, `weir-hash` has `accept-by \"hash\"`.
+Connections come from `/proc` for the processes of nginx, and from `show fd` for the threads of
+HAProxy. For the workers of weir, they come from `clients` in its status. `most / least` counts a
+worker with no connection as one with a single connection, and a worker with no CPU time as one
+with a microsecond. Standard deviations are shares of the mean. The lists of the first round have
+the workers in one order.
+
+nginx has one worker per core or as many as the cell says, pinned, without a log. `nginx` has a
+socket for each of them (`reuseport`) and takes all waiting connections at a time (`multi_accept
+on`). `nginx-shared` has one socket for all, and its default `multi_accept off`. `haproxy` has
+`shards by-thread` and `tune.maxaccept 500`. `haproxy-shared` has neither, which is its default:
+a thread that accepts gives the connection to one that has fewer. Threads are pinned if there is
+one per core. `weir` has its defaults, and `weir-hash` has `accept-by \"hash\"`.
 "
     )
 }
@@ -210,21 +213,23 @@ pub(super) fn taken_method() -> String {
     let (connections, rate) = BESIDE;
     let ms = TAKEN_US / 1000;
     format!(
-        "Contenders take turns within each round (A B C A B C ...), each freshly started. The
-first core is taken for {ms} ms {TAKEN_A_SECOND} times a second, at random moments (Poisson) that
-are the same for all contenders of a round: a thread of the harness spins there. It is real-time
-(SCHED_FIFO), so that no other program runs there meanwhile, or has a nice value of -20 where it
-may have no more: the table shows which, and the share of the time that it had. That is about 35
-%, and below what the kernel leaves to what is real-time (`sched_rt_runtime_us`, 95 % of a
-second). {connections} kept connections send {rate} requests per second on schedule; latency
-counts from when a request was due. Generator and server run only on the other cores, so that
-only the contender is late: `direct` shows the lateness without one. Contenders have two seconds
+        "Contenders take turns within each round (A B C A B C ...), each freshly started. A
+thread of the harness takes the first core for {ms} ms {TAKEN_A_SECOND} times a second, and spins
+there. The moments are random (Poisson), and the same for all contenders of a round. The thread
+is real-time (SCHED_FIFO), so that no other program runs there meanwhile. If it may not be, it
+has a nice value of -20. The table shows which, and the share of the time that it had. That is
+about 35 %, and below the limit of the kernel for real-time threads (`sched_rt_runtime_us`, 95 %
+of a second).
+
+{connections} kept connections send {rate} requests per second on schedule, and latency counts
+from when a request was due. Generator and server run only on the other cores, so that only the
+contender is late. `direct` shows the lateness without a contender. Contenders have two seconds
 to leave the core before counting starts.
 
-`nginx` and `haproxy` have a worker a core, each pinned to one (`worker_cpu_affinity auto`,
-`cpu-map`), as guides to fast proxies have it; `-unpinned` have the same without. `weir` has its
-defaults (`accept-by \"even\"`, `pinning \"soft\"`), `weir-hash-hard` has `accept-by \"hash\"`
-and `pinning \"hard\"`: no part of it considers lateness.
+`nginx` and `haproxy` have one worker per core, each pinned to one (`worker_cpu_affinity auto`,
+`cpu-map`), as guides to fast proxies recommend. `-unpinned` have the same without pinning.
+`weir` has its defaults (`accept-by \"even\"`, `pinning \"soft\"`). `weir-hash-hard` has `accept-by
+\"hash\"` and `pinning \"hard\"`, so no part of it considers lateness.
 "
     )
 }
@@ -232,20 +237,23 @@ and `pinning \"hard\"`: no part of it considers lateness.
 /// Returns the text for that of reloads.
 pub(super) fn reload_method() -> String {
     format!(
-        "Contenders take turns within each round (A B C A B C ...), each freshly started with a
-worker per core, at least two. {THREADS} threads open {OPENED_AT_A_TIME} connections each, send
-requests on all of them with `Connection: close`, read the responses, and repeat that after
-{PAUSE_MS} ms: so there are always some that wait to be accepted. Every {EVERY_MS} ms a
-configuration takes effect that has one worker less than before, or one more: where each worker
-has a listening socket of its own, one of these is closed or opened. nginx gets SIGHUP, HAProxy
-(`-W`) SIGUSR2, and weir `weir upgrade`, which starts the new program; each of them reloads in
-its own way. Refused is a connection that was not made, reset one that ended with an error,
-closed one that ended without a response, cut off one whose response was incomplete, late one
-without a response after ten seconds. Sums over all rounds.
+        "Contenders take turns within each round (A B C A B C ...), each freshly started with one
+worker per core, at least two. {THREADS} threads open {OPENED_AT_A_TIME} connections each, and
+send a request on each with `Connection: close`. They read the responses, and repeat that after
+{PAUSE_MS} ms, so some connections always wait to be accepted.
 
-`nginx` has a socket for each worker (`reuseport`), `nginx-shared` one for all; `haproxy` has
-`shards by-thread`. `weir` has its defaults, where eBPF gives connections of a socket that closes
-to another one; `weir-hash` has `accept-by \"hash\"`.
+Every {EVERY_MS} ms a configuration with one worker less than before, or one more, takes effect.
+If each worker has its own listening socket, one of these is closed or opened. nginx gets SIGHUP,
+and HAProxy (`-W`) gets SIGUSR2. weir gets `weir upgrade`, which starts the new program. Each
+reloads in its own way.
+
+A refused connection was not made, a reset one ended with an error, and a closed one ended
+without a response. A connection is cut off if its response was incomplete, and late if it has no
+response after ten seconds. The figures are sums over all rounds.
+
+`nginx` has a socket for each worker (`reuseport`), and `nginx-shared` has one for all. `haproxy`
+has `shards by-thread`. `weir` has its defaults, where eBPF gives connections of a socket that
+closes to another one. `weir-hash` has `accept-by \"hash\"`.
 "
     )
 }

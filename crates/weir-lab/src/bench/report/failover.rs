@@ -101,21 +101,22 @@ pub(super) fn progress(record: &Record) -> String {
 pub(super) fn method() -> String {
     let ((reads, readers), (writes, writers)) = (READS, WRITES);
     format!(
-        "Clients ask by the clock: {} GETs a second on {} connections, {writes} POSTs a second on
-{writers}, so many that none waits for another one's slow answer. `failed` is everything but an
-answer with 2xx, by kind, summed over the rounds; times are medians over the rounds and count
-from when a request was due, with what failed by a status; the longest, and the times of
-failures, are those of the worst round. `came twice` are POSTs that servers got once too often,
-by the numbers that they carry (servers write each down before they answer). The fault begins
-after a quarter of the run.
+        "Clients send requests by the clock: {} GETs per second on {} connections, and {writes}
+POSTs per second on {writers}. These are so many connections that none waits for the slow
+response of another. `failed` is everything except a response with 2xx, by kind, summed over the
+rounds. Times are medians over the rounds and count from when a request was due, including
+requests that failed with a status. The longest time, and the times of failures, are those of the
+worst round. `came twice` are POSTs that servers got once too often. The numbers that POSTs carry
+show that, because servers write each down before they respond. The fault begins after a quarter
+of the run.
 
-All proxies have the same patience: 1 s for a connect, 2 s for an answer, three tries (weir: 6 s
-in all), and none may send a POST twice. nginx: `proxy_next_upstream error timeout http_502
-http_503 http_504`, `max_fails=3 fail_timeout=1s`, shared by a zone. HAProxy: `option redispatch
-1`, `retries 2`, `retry-on conn-failure empty-response response-timeout 502 503 504` but for
-POST, probes each second (`fall 2 rise 2`), `observe layer7 error-limit 10 on-error mark-down`.
-weir: probes each second (`fall=2 rise=2`), `failover \"5xx\"`, `forward-timeout \"6s\"`, else
-its defaults.
+All proxies have the same timeouts: 1 s for a connect, 2 s for a response, and three tries (weir:
+6 s in total). None may send a POST twice. nginx has `proxy_next_upstream error timeout http_502
+http_503 http_504` and `max_fails=3 fail_timeout=1s`, shared by a zone. HAProxy has `option
+redispatch 1`, `retries 2`, and, except for POST, `retry-on conn-failure empty-response
+response-timeout 502 503 504`. It also has probes each second (`fall 2 rise 2`) and `observe
+layer7 error-limit 10 on-error mark-down`. weir has probes each second (`fall=2 rise=2`),
+`failover \"5xx\"`, `forward-timeout \"6s\"`, and otherwise its defaults.
 ",
         grouped(u64::from(reads)),
         grouped(u64::from(readers))

@@ -103,24 +103,27 @@ pub(super) fn method() -> String {
     format!(
         "`weir probe` sends one request at a time and pauses 5 ms after each response. The server
 has {WORKERS} workers that share a listening socket, so that an idle one takes a new connection.
-Requests that cost a worker {BURN_MS} ms of processor time keep them busy: {BURNS} a second at
-random times (Poisson) on {CONNECTIONS} kept connections. They come to the server directly, half
-of them to each worker, or in the last cell through the contender, whose connections then decide
-which worker has how much. Counts of slow answers are sums over the rounds, times are medians,
-the longest is that of all rounds. Proxies keep connections to the server, whatever their client
-does. `workers busy` is the processor time of the less and of the more busy one; `CPU` is the
-proxy's for an answer of the probe, and in the last cell also what the load takes. Slow responses
-in the first cell are noise of the machine.
+Other requests keep them busy: each costs a worker {BURN_MS} ms of CPU time. {BURNS} of them per
+second arrive at random times (Poisson) on {CONNECTIONS} kept connections. They go directly to
+the server, half of them to each worker. In the last cell they go through the contender, whose
+connections then decide the load of each worker.
+
+Counts of slow responses are sums over the rounds, and times are medians. The longest time is
+that of all rounds. Proxies keep connections to the server, whatever their client does. `workers
+busy` is the CPU time of the less and of the more busy worker. `CPU` is that of the proxy for a
+response to the probe, and in the last cell also for the load. Slow responses in the first cell
+are noise of the machine.
 
 In the cells `blocked` and `unix` the server has {WORKERS_BLOCKED} workers that sleep for
-{BLOCK_MS} ms instead of computing, so that they don't need the machine's cores: each has a
-connection of its own past the proxy, on which such requests come at random times. A worker that
-has accepted a connection waits for its request before it begins with what comes on another one
-(for 5 ms at most), as workers do that read what they accept. There the probe is preceded by 16
-clients that ask through the proxy, for two seconds or until weir's status says that `fresh` is
-in force on all of its workers; whether it still is at the end is checked too. `first on its
-connection` and `kept` are slow answers of 10,000 requests of that kind, by the client's
-connection.
+{BLOCK_MS} ms instead of computing. So they do not need the cores of the machine. Each has its
+own connection past the proxy, on which such requests arrive at random times. A worker that has
+accepted a connection waits for its request before it serves another connection (for 5 ms at
+most). Workers that read what they accept do that.
+
+There 16 clients send requests through the proxy before the probe. They do so for two seconds, or
+until the status of weir shows `fresh` in force on all of its workers. The harness also checks
+whether it still is at the end. `first on its connection` and `kept` are slow responses of 10,000
+requests of that kind, by the client's connection.
 "
     )
 }

@@ -103,26 +103,29 @@ pub(super) fn method() -> String {
         "Contenders take turns within each round (A B C A B C ...). Each run starts `weir origin`
 and the contender, so no run profits from what another has learned. One process of `weir bomb`
 makes all requests of a cell, with a class for each kind of clients. It connects and warms up
-before anything counts. Ratios are taken within a round. A row shows the clients that the cell's
-title names: by the clock latency counts from when a request was due, in a loop from when it was
-sent, and `rate` counts 2xx answers. `over 8 ms` is the share of their answers that took more
-than {late_ms} ms. `beside` shows the first of the other clients. `CPU` is the proxy's processor
-time for each answer to any client. Connections are those that the origin accepted in the whole
-run, including the warm-up.
+before anything counts. Ratios are taken within a round.
 
-Clients that pause are requests at random moments (Poisson): N clients whose answers take 25 ms
-and that pause for 25 ms on average send N x 20 a second on N connections. All requests of `late`
-have one shape, so slow and fast ones differ only in their query. In `twice` each request but the
-`/fast` ones has a number, and the origin logs what it gets: `executed twice` counts repeated
-numbers over all rounds. The server closes no connection there, so no request needs a repetition.
+A row shows the clients that the title of the cell names. By the clock, latency counts from when
+a request was due; in a loop, from when it was sent. `rate` counts responses with 2xx. `over 8
+ms` is the share of their responses that took more than {late_ms} ms. `beside` shows the first of
+the other clients. `CPU` is the CPU time of the proxy for each response to any client.
+Connections are those that the origin accepted in the whole run, including the warm-up.
+
+Clients that pause are requests at random moments (Poisson). N clients whose responses take 25 ms
+and that pause for 25 ms on average send N x 20 per second on N connections. All requests of
+`late` have one shape, so slow and fast ones differ only in their query. In `twice` each request
+except the `/fast` ones has a number, and the origin logs what it gets. `executed twice` counts
+repeated numbers over all rounds. The server closes no connection there, so no request needs a
+repetition.
+
 In `lock` a request takes 20 ms while at most 32 are in progress, and longer by the square of the
-excess beyond: with 64 the server finishes half as many a second. In `prefork` the origin has 16
-threads that accept one connection each; further connections wait until one is closed, and the
-origin closes a connection after 5 s without a request.
+excess beyond. So with 64 the server finishes half as many per second. In `prefork` the origin
+has 16 threads that accept one connection each. Further connections wait until one is closed, and
+the origin closes a connection after 5 s without a request.
 
 nginx has a worker for each core and up to 4,096 kept upstream connections for each worker.
-HAProxy has a thread for each core, `http-reuse always`, and keeps its upstream connections;
-`haproxy-32` has `maxconn 32` for its server and queues the others. `weir` has its defaults,
+HAProxy has a thread for each core, `http-reuse always`, and keeps its upstream connections.
+`haproxy-32` has `maxconn 32` for its server and queues the others. `weir` has its defaults, and
 `weir-off` has `pipeline off`.
 "
     )

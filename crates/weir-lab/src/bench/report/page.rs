@@ -17,12 +17,11 @@ use crate::page::{Page, Table};
 
 /// Explains marks and bars.
 const READING: &str = "Marks and bars are medians over the rounds. The thin bars are their \
-    confidence intervals, as sure as the tables say.";
+    confidence intervals, with the probability that the tables state.";
 /// Explains rows that are grey.
-const LIMITED: &str = "Where marks are hollow and rows grey, generator and origin used most of the \
-    machine, or the generator \
-    had no more to give: the contender may be faster than its rate says. Compare processor time a \
-    request there.";
+const LIMITED: &str = "Hollow marks and grey rows show that generator and origin used most of the \
+    machine, or that the generator was at its limit. There the contender may be faster than its \
+    rate says, so compare CPU time per request.";
 
 /// Returns the whole file. The raw file is beside it.
 ///
@@ -91,7 +90,7 @@ fn range(report: &Report<'_>, &(_, metric, against): &Compared, subject: &str) -
         Metric::P50 => ("has", "median latency"),
         Metric::P99 => ("has", "99th percentile of the latency"),
         Metric::P999 => ("has", "99.9th percentile of the latency"),
-        _ => ("needs", "processor time a request"),
+        _ => ("needs", "CPU time per request"),
     };
     let mut range = format!("{:.2} ({})", low.0, low.1);
     if low.1 != high.1 {

@@ -108,33 +108,33 @@ pub(super) fn method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each freshly started. Clients
 (`weir bomb`), a router, and the server (`weir origin`) are in three network namespaces, with a
-pair of virtual interfaces on each side of the router. No packets are filtered there: nftables
-has no table. Clients have {SOURCES} addresses, and a connection for each object.
+pair of virtual interfaces on each side of the router. No packets are filtered there, because
+nftables has no table. Clients have {SOURCES} addresses, and a connection for each object.
 
-`routed` has no proxy on the router: it only forwards. HAProxy is in mode tcp, a thread a core,
-pinned: `bind :8080 transparent`, `source 0.0.0.0 usesrc clientip`, `server s *`; with splicing
-and pipes of 1 MiB, or without (`-copy`). `weir-through` is a `tcp` with `transparent`,
-`original-destination` and `source \"client\"`, with as many workers as cores. Where the router
-reads HTTP (`-http`), HAProxy is in mode http with `http-reuse never`, and weir has a `route`
-there. Rules of ip(8) lead packets to all of these. `weir-intercept` is `weir intercept` with its
-programs of the kernel (tcx), which lead them into a separate namespace; `-syn` and `-first` are
-the same with that `--connect`.
+`routed` has no proxy on the router, which only forwards. HAProxy is in mode tcp, with one thread
+per core, pinned: `bind :8080 transparent`, `source 0.0.0.0 usesrc clientip`, `server s *`. It
+has splicing and pipes of 1 MiB, or no splicing (`-copy`). `weir-through` is a `tcp` with
+`transparent`, `original-destination` and `source \"client\"`, with as many workers as cores. If
+the router reads HTTP (`-http`), HAProxy is in mode http with `http-reuse never`, and weir has a
+`route` there. Rules of ip(8) lead packets to all of these. `weir-intercept` is `weir intercept`
+with its programs of the kernel (tcx), which lead packets into a separate namespace. `-syn` and
+`-first` are the same with that `--connect`.
 
-In `hooks-` the router's kernel tracks connections, with a chain at each hook of nftables that
-changes nothing. In `tproxy-` nftables leads connections to another port, and rules of ip(8) what
-it has marked. In `v6-` all of it is in IPv6. In `far-` two links as `weir lab link` makes them
-are on the way, {FAR_CLIENTS_MS} ms between clients and the router and {FAR_SERVER_MS} ms between
-it and the server, there and back: what counts there is time. The figures of the links' own work
-are in the machine's.
+In `hooks-` the kernel of the router tracks connections, and each hook of nftables has a chain
+that changes nothing. In `tproxy-` nftables leads connections to another port, and rules of ip(8)
+lead the packets that it has marked. In `v6-` everything uses IPv6. In `far-` two links of the
+kind that `weir lab link` makes are on the way. They add {FAR_CLIENTS_MS} ms between clients and
+the router and {FAR_SERVER_MS} ms between it and the server, both as round-trip times. There the
+result is time. The figures of the machine include the links' own work.
 
-On virtual interfaces a packet is received in the context of its sender, so the processor time of
-a process misleads. What counts is the time in which any core of the machine was busy at the same
-rate by the clock, less that of `routed` in the same round, for each connection or gigabyte (10^9
-bytes). It holds everything on the machine, which has to be quiet: it is watched for half a
-second before each load. The clock goes at half of the rate that HAProxy with splicing reached in
-the closed loop before, and latency counts from when a connection was due to the end of its
-answer: the connection is made then. In a closed loop generator, proxy and server share all
-cores: a rate is a floor.
+On virtual interfaces, a packet is received in the context of its sender, so the CPU time of a
+process misleads. The result is the time in which any core of the machine was busy at the same
+rate by the clock. The report subtracts that of `routed` in the same round, and divides by
+connections or gigabytes (10^9 bytes). It includes everything on the machine, which has to be
+quiet, so the harness watches the machine for half a second before each load. The clock goes at
+half of the rate that HAProxy with splicing reached in the closed loop before. Latency counts
+from when a connection was due to the end of its response, because the connection is made then.
+In a closed loop, generator, proxy and server share all cores, so a rate is a minimum.
 "
     )
 }

@@ -12,19 +12,23 @@ use crate::bench::record::statistics::middle;
 /// The text after the usual method.
 pub(super) const METHOD: &str = "
 TLS. All contenders have the same self-signed certificate, made for the run. The generator offers
-TLS 1.3, TLS_AES_128_GCM_SHA256 and X25519, and nothing else; it takes every certificate, but
-checks the signature of each handshake. Connections to the origin are plain. A connection of
-`full-*` and `resumed` makes a handshake and one request and is closed by the proxy as the
-request asks, so CPU a request is CPU a connection. `resumed` says which share of the handshakes
-went on with an earlier session; the first of each thread can't. Memory of idle connections: the
-harness makes the handshake and one request on each. In `flood` a second generator makes full
-handshakes in 64 places, as fast as it gets them with the cores that nobody else wants (nice 19),
-while clients with connections of their own ask by the clock; p99 counts from when a request was
-due, and the cores are full. nginx: tickets, no session cache, `reuseport`, 16 KiB records;
-HAProxy: tickets, `curves`, `ciphersuites`; both with what the distribution has as OpenSSL. weir:
-default settings but `min-version \"1.3\"`; `weir-plain` is weir without TLS on the same load. In
-`handshakes` the proxy has a second listener without TLS, which is what the 64 connections ask;
-1,000 clients do nothing but full handshakes.
+only TLS 1.3, TLS_AES_128_GCM_SHA256 and X25519. It accepts every certificate, but checks the
+signature of each handshake. Connections to the origin are plain.
+
+A connection of `full-*` and `resumed` makes a handshake and one request. The proxy closes it
+because the request says so, and therefore CPU per request is CPU per connection. `resumed` shows
+the share of handshakes that resumed an earlier session; the first of each thread cannot. For the
+memory of idle connections, the harness makes the handshake and one request on each.
+
+In `flood` a second generator makes full handshakes in 64 places, as fast as it gets them. It
+uses the cores that no other program needs (nice 19), so the cores are full. Meanwhile clients
+with other connections send requests by the clock, and p99 counts from when a request was due. In
+`handshakes` the proxy has a second listener without TLS, which gets the requests of the 64
+connections. 1,000 clients make only full handshakes there.
+
+nginx has tickets, no session cache, `reuseport` and 16 KiB records. HAProxy has tickets,
+`curves` and `ciphersuites`. Both use the OpenSSL of the distribution. weir has default settings
+except `min-version \"1.3\"`. `weir-plain` is weir without TLS under the same load.
 ";
 
 /// Returns the columns after the usual ones of a load.

@@ -39,14 +39,17 @@ pub(super) fn progress(record: &Record) -> String {
 
 /// The text for the last section of the report.
 pub(super) const METHOD: &str = "
-Tunnels. The harness holds both ends of each. weir opens them on CONNECT; HAProxy in TCP mode has
-only one server and forwards from the first byte on. A full tunnel is one connection: a thread
-sends pages of a file (sendfile), another one receives and throws away inside the kernel (recv
-with MSG_TRUNC, which copies nothing), so that the ends cost little; at the end as many bytes
-must have come as were sent. CPU is that of the proxy for each gigabyte (10^9 bytes) that was
-received, `both ends` that of the harness. Idle tunnels carry a few bytes first; their memory is
-the growth of PSS for each. HAProxy: mode tcp, a thread a core, pinned; `haproxy-splice` with
-`option splice-request` and `option splice-response` (`splice-auto` hardly ever splices) and
-pipes of 1 MiB (tune.pipesize), as large as weir's; `haproxy-splice-64k` with the usual pipes;
-`haproxy-copy` without splicing.
+Tunnels. The harness holds both ends of each tunnel. weir opens them on CONNECT. HAProxy in TCP
+mode has only one server, and forwards from the first byte on. A full tunnel is one connection.
+One thread sends pages of a file (sendfile), and another receives and discards them inside the
+kernel (recv with MSG_TRUNC, which copies nothing). So the ends cost little. At the end, as many
+bytes must have arrived as were sent.
+
+CPU is that of the proxy for each received gigabyte (10^9 bytes), and `both ends` is that of the
+harness. Idle tunnels carry a few bytes first, and their memory is the growth of PSS for each.
+
+HAProxy has mode tcp and one thread per core, pinned. `haproxy-splice` has `option
+splice-request` and `option splice-response` (`splice-auto` hardly ever splices), and pipes of 1
+MiB (tune.pipesize), as large as those of weir. `haproxy-splice-64k` has the default pipes.
+`haproxy-copy` does not splice.
 ";

@@ -157,29 +157,29 @@ pub(super) fn progress(wan: Wan, record: &Record) -> String {
 pub(super) fn method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each freshly started. Clients
-are in a network namespace, proxy and origin (weir's) in another one. What joins them is what
-`weir lab link` makes: {} Mbit/s each way, half of the time there and back each way, a queue of
-{QUEUE_MS} ms, and the loss in the title, independent for each packet and direction; in a round
-packets with the same numbers are lost for all. Proxy and origin have no delay between them: what
-a proxy gains here it gains by the congestion control on the side of the clients, and by sending
-again from its place.
+are in a network namespace, and proxy and origin (weir's) are in another one. `weir lab link`
+joins them: {} Mbit/s each way, half of the round-trip time each way, a queue of {QUEUE_MS} ms,
+and the loss in the title. The loss is independent for each packet and direction. In a round,
+packets with the same numbers are lost for all contenders. Proxy and origin have no delay between
+them. So a proxy gains only by its congestion control towards clients, and by retransmitting from
+its place.
 
-Large objects are fetched by one client one after the other for the seconds of a run, a
-connection each; the rate is that of all bytes that came, the slow start of each connection
-included. Small ones are fetched by {SMALL_CLIENTS} clients, also one after the other, and their
-time counts from connect(2) to the last byte. `lost` and `no place` are shares of the packets
-towards clients that the link lost, and that found no place in its queue. `link late` is by how
-much packets left the link later than they were to, on average: where the machine has no time the
-link is another one, and `limit` says in how many rounds it was later than 1 ms.
+One client fetches large objects, one after the other, for the seconds of a run, each on its own
+connection. The rate is that of all received bytes, including the slow start of each connection.
+{SMALL_CLIENTS} clients fetch small objects, also one after the other. Their time counts from
+connect(2) to the last byte. `lost` and `no place` are shares of the packets towards clients:
+those that the link lost, and those that found no room in its queue. `link late` is the mean time
+by which packets left the link too late. If the machine lacks time, the link differs from its
+settings, and `limit` shows in how many rounds it was more than 1 ms late.
 
-`direct` has no proxy: the congestion control is that of the origin's sockets. `weir-bbr` has bbr
-towards clients (`congestion` of `listen`) and cubic towards the server (`congestion` of the
-upstream), `weir-cubic` has cubic on both sides. HAProxy is in mode tcp with splicing, as in
-`forward`. 2.6 has no option for a congestion control (`cc`); it has it as the origin has it in
-`direct`, by the route to the clients (`ip route add CLIENT dev LINK congctl bbr`), which is also
-how HAProxy can have one for each side. Without the queueing discipline fq bbr paces by the
-kernel's timers. The kernel remembers between connections what it learnt of a way
-(tcp_no_metrics_save=0, its default).
+`direct` has no proxy, so the congestion control is that of the origin's sockets. `weir-bbr` has
+bbr towards clients (`congestion` of `listen`) and cubic towards the server (`congestion` of the
+upstream). `weir-cubic` has cubic on both sides. HAProxy is in mode tcp with splicing, as in
+`forward`. Version 2.6 has no option for a congestion control (`cc`). Its congestion control,
+like that of the origin in `direct`, is set by the route to the clients (`ip route add CLIENT dev
+LINK congctl bbr`). In that way, HAProxy can also have one for each side. Without the queueing
+discipline fq, bbr paces by the timers of the kernel. The kernel remembers between connections
+what it learned about a path (tcp_no_metrics_save=0, its default).
 ",
         RATE / 1_000_000
     )

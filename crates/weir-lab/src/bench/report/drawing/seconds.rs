@@ -16,7 +16,7 @@ use crate::chart::{Across, Lines, Point, Series};
 type Figure = (&'static str, &'static str, fn(&Record, u32) -> Option<f64>);
 
 const OF_FAILOVER: &[Figure] = &[
-    ("Answers with 2xx", "answers/s", |run, at| second(run, at, |second| second.good as f64)),
+    ("Responses with 2xx", "responses/s", |run, at| second(run, at, |second| second.good as f64)),
     ("Requests that failed", "requests/s", |run, at| {
         second(run, at, |second| second.failed as f64)
     }),
@@ -31,10 +31,10 @@ const OF_BLOCK: &[Figure] = &[
     ("Users: 99th percentile of the latency", "ms", |run, at| {
         moment(run, at, |moment| millis(moment.p99_us))
     }),
-    ("Attackers: attempts that were served", "attempts/s", |run, at| {
+    ("Attackers: served attempts", "attempts/s", |run, at| {
         moment(run, at, |moment| moment.served as f64)
     }),
-    ("Attackers: attempts that were turned away", "attempts/s", |run, at| {
+    ("Attackers: rejected attempts", "attempts/s", |run, at| {
         moment(run, at, |moment| moment.blocked as f64)
     }),
 ];

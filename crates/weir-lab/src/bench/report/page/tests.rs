@@ -94,7 +94,7 @@ fn figures_of_tables_are_those_of_the_records() {
 #[test]
 fn cells_on_an_axis_are_lines_and_the_others_bars() {
     let lines = page("proxying", &proxying());
-    for title in ["Rate", "Processor time of the proxy", "99th percentile of the latency"] {
+    for title in ["Rate", "CPU time of the proxy", "99th percentile of the latency"] {
         assert_eq!(lines.matches(&format!("aria-label=\"{title}\"")).count(), 1, "{title}");
     }
     assert!(
@@ -107,7 +107,7 @@ fn cells_on_an_axis_are_lines_and_the_others_bars() {
         &[record("c64", "nginx", 1, 100.0, 2.0), record("c64", "weir", 1, 250.0, 1.0)],
     );
     for title in
-        ["Rate, nginx = 1 (more is better)", "Processor time a request, nginx = 1 (less is better)"]
+        ["Rate, nginx = 1 (more is better)", "CPU time per request, nginx = 1 (less is better)"]
     {
         assert_eq!(bars.matches(&format!("aria-label=\"{title}\"")).count(), 1, "{title}");
     }
