@@ -136,8 +136,8 @@ impl Terms {
         let said = &answer.directives;
         // An operator's lifetime overrides the response's own statements, including no-cache.
         let is_forced = lifetime.source == LifetimeSource::Forced;
-        // Most pages for one client say nothing at all: nobody else gets them unvalidated, whatever
-        // the operator allows to be served stale.
+        // Most pages for one client say nothing at all. No other client gets them unvalidated,
+        // whatever the operator allows to be served stale.
         let says_nothing = lifetime.source == LifetimeSource::None
             && !said.set.has(Directive::Public)
             && said.stale_while_revalidate_s.or(said.stale_if_error_s).is_none();

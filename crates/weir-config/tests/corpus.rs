@@ -53,7 +53,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Stands in for the expert on passwords: each line without a colon is wrong.
+/// Replaces the expert on passwords: each line without a colon is wrong.
 fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
     let text = String::from_utf8_lossy(bytes);
     let wrong = text.lines().enumerate().filter(|(_, line)| !line.contains(':'));
@@ -62,7 +62,7 @@ fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
     if wrong.is_empty() { Ok(text.lines().count()) } else { Err(wrong) }
 }
 
-/// Stands in for the expert on TLS.
+/// Replaces the expert on TLS.
 fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     let is = |path: &Path, name: &str| path == Path::new("/etc/weir").join(name);
     match files {
@@ -103,7 +103,7 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// Stands in for the expert on the groups of the machine.
+/// Replaces the expert on the groups of the machine.
 fn group(name: &str) -> Result<u32, Account> {
     let unknown = || {
         let (message, help) =
@@ -113,7 +113,7 @@ fn group(name: &str) -> Result<u32, Account> {
     if name == "tlsx" { Err(unknown()) } else { Ok(33) }
 }
 
-/// Stands in for the expert on the users of the machine.
+/// Replaces the expert on the users of the machine.
 fn account(choice: &UserChoice) -> Result<(), Account> {
     let unknown = |word, what: &str, near: &str| {
         let (message, help) =
@@ -127,7 +127,7 @@ fn account(choice: &UserChoice) -> Result<(), Account> {
     }
 }
 
-/// Stands in for the expert on the directories of the machine.
+/// Replaces the expert on the directories of the machine.
 fn keeps(path: &Path) -> Result<(), String> {
     if path.starts_with("/nowhere") {
         Err("there is no directory /nowhere".to_owned())
@@ -136,7 +136,7 @@ fn keeps(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Stands in for the expert on the routes of the machine: those of IPv4 lead here, others do not.
+/// Replaces the expert on the routes of the machine: those of IPv4 lead here, others do not.
 fn arrival(arrival: Arrival) -> Option<(String, String)> {
     let wrong = match arrival {
         Arrival::ToSockets { is_ipv6: false } => return None,

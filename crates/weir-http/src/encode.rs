@@ -52,8 +52,7 @@ pub struct RequestEdits<'a> {
     /// The client of the request. None: nothing is added, and the client's own fields about
     /// forwarding are dropped as well.
     pub forwarded: Option<Forwarded<'a>>,
-    /// The client's fields about forwarding pass unchanged, and nothing is added, whoever the
-    /// client is.
+    /// The client's fields about forwarding pass unchanged, and weir adds nothing, for any client.
     pub keeps_forwarding: bool,
     /// Client-Cert and Client-Cert-Chain (RFC 9440) come from the program that terminates TLS,
     /// which is weir: those of the client are dropped.

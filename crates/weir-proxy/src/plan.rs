@@ -238,11 +238,11 @@ pub enum Pool {
     Pipelined,
     /// A connection has one request at a time, of any client.
     Shared,
-    /// Each client connection has one upstream connection of its own, as long as it lives.
+    /// Each client connection has a separate upstream connection, as long as it lives.
     Pinned,
-    /// Each request has an upstream connection of its own.
+    /// Each request has a separate upstream connection.
     PerRequest,
-    /// Pipelined, but requests have connections of their own while kept ones are measurably worse.
+    /// Pipelined, but requests have separate connections while kept ones are measurably worse.
     Fresh,
     /// Each connection of `tcp` has one: not a word of the configuration, but the use by `tcp`.
     Tcp,

@@ -48,7 +48,7 @@ pub enum LogTrouble {
     Failed(String),
     /// The writer ends without having written the last lines.
     Unwritten,
-    /// So many lines are lost since the start, because the destination does not accept them.
+    /// Number of lines lost since the start, because the destination does not accept them.
     Lost(u64),
 }
 

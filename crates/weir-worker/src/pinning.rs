@@ -123,7 +123,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether this core has so much time that a returning worker is not starved there at once
+    /// Whether this core has enough time that a returning worker is not starved there at once
     /// (`is_home`), or another core has some. Where a sandbox hides what cores do, another core is
     /// tried.
     fn has_time(&self, allowed: &[usize], core: usize, is_home: bool) -> bool {

@@ -87,7 +87,7 @@ impl Draft<'_> {
         let mut twins: Vec<(usize, Route)> = Vec::new();
         for (at, route) in for_both().filter(|_| is_needed) {
             let twin = Route { scheme: Some(scheme), ..route.clone() };
-            // Those of its own group are taken instead of it on purpose.
+            // Routes of the same group are taken instead of it on purpose.
             let is_meant = |other: &&Route| {
                 other.group == route.group && rank(other) < rank(&twin) && meets(other, &twin)
             };

@@ -13,7 +13,7 @@
 //!  Disabled        | no           | goes away   | goes on   | closed, see below
 //!  Leaving         | no           | goes away   | goes on   | closed, see below
 //! ```
-//! Closed: a connection is closed once nothing is in flight, and not made anew.
+//! Closed: weir closes a connection once nothing is in flight, and does not open it again.
 
 use crate::cross::standing::{Order, Suspension};
 

@@ -35,7 +35,7 @@ pub const PENALTY_MAX_US: u64 = 3600 * 1_000_000;
 const SOON_US: u64 = 60_000_000;
 /// A server that crashes so more often than this is not pipelined again.
 const CRASHES_MAX: u8 = 1;
-/// Trusted for this many times the last penalty, the doubling starts anew: 8 minutes of good
+/// Trusted for this many times the last penalty, the doubling starts again: 8 minutes of good
 /// behaviour forgive one minute, 8 hours an hour. Shorter, and a server that fails once a day for a
 /// moment would still climb to an hour.
 pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
@@ -102,7 +102,7 @@ pub struct Trust {
     crashes: u8,
 }
 
-/// Whether several requests at once were tried with nobody's.
+/// Whether several requests at once were tried with those of no client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rehearsed {
     /// They need not be.
@@ -311,8 +311,8 @@ impl Trust {
         }
     }
 
-    /// Another worker has come to this verdict, or weir before it was started anew. True when this
-    /// is news. A server that may have mixed answers up stays one that has.
+    /// Another worker has reached this verdict, or weir before its restart. Returns whether this is
+    /// news. A server that may have mixed up responses keeps that verdict.
     pub fn restore(&mut self, verdict: Verdict) -> bool {
         if self.is_lost() || matches!((&self.state, verdict), (State::Unfit, Verdict::Unfit(_))) {
             return false;

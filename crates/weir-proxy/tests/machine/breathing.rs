@@ -464,7 +464,7 @@ fn unused_connections_are_not_made_for_ever() {
     world.finish();
 }
 
-/// A worker without connections of its own asks another one, and has its own by the next time.
+/// A worker without connections asks another worker, and has its own connections the next time.
 #[test]
 fn each_worker_has_its_own_soon() {
     let mut world = World::started(breathing(1, 4, 8), 2, 1);

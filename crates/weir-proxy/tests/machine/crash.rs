@@ -80,7 +80,7 @@ fn a_server_that_dies_of_company_is_not_pipelined() {
     world.finish();
 }
 
-/// It dies of these requests by themselves, or somebody restarts it.
+/// It dies of these requests alone, or an operator restarts it.
 #[test]
 fn a_server_that_dies_without_company_is_pipelined_again() {
     let mut world = warm(adaptive(4, 64));

@@ -560,7 +560,7 @@ fn when_all_are_down() {
     }
 }
 
-/// A worker without connections of its own waits for those of another one even if only a suspended
+/// A worker without connections waits for those of another worker even if only a suspended
 /// server is left.
 #[test]
 fn a_suspended_server_is_awaited_by_all_workers() {

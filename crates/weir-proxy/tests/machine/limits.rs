@@ -495,7 +495,7 @@ fn no_server_is_502() {
 /// while connects are still in progress.
 #[test]
 fn what_waits_for_a_server_moves_on() {
-    // One of two servers is mute: requests for it move to the other one or to a server that
+    // One of two servers is mute: requests for it move to the other server or to a server that
     // recovers.
     let mut world = World::new(plan(2, 1), 1, 1);
     world.servers[0].door = Door::Mute;

@@ -232,7 +232,7 @@ fn a_server_is_back_soon() {
     }
 }
 
-/// A server that has long been dead does not shorten the wait for the other one.
+/// A server that has long been dead does not shorten the wait for the other server.
 #[test]
 fn the_other_server_is_back_soon() {
     for dead in [0, 1] {

@@ -709,7 +709,7 @@ fn nobody_waits_behind_a_later_request_of_its_own() {
     world.run_for(1_000);
     world.ask(second, "DELETE", "/second?n=00000002", "");
     world.run_for(1_000);
-    // Behind the first, on a connection that ends with its response, and then on the other one.
+    // Behind the first, on a connection that ends with its response, then on the other one.
     world.ask(third, "DELETE", "/v?n=00000003", "");
     world.ask(third, "GET", "/large?n=00000004", "");
     world.run_for(1_000_000);

@@ -121,7 +121,7 @@ fn once(run: Run) {
     });
 }
 
-/// Slow requests beside quick ones, of another path that nobody knows yet.
+/// Slow requests beside quick ones, of another path that no worker knows yet.
 #[test]
 fn no_quick_request_waits_for_a_slow_one() {
     each_seed(seeds_of(10), |seed| {

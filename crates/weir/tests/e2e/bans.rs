@@ -312,7 +312,7 @@ fn ban_and_see(io: Io) {
         (networks(&weir), &status(&weir)["bans"]["in_force"]),
         (vec!["247.0.2.0/24".to_owned()], &1.into())
     );
-    // An address in it has no ban of its own.
+    // An address in it has no separate ban.
     assert!(
         refused(&weir, &["ban", "remove", "247.0.2.7"], 1).contains("no bans within 247.0.2.7")
     );

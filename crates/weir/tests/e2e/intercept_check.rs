@@ -34,7 +34,7 @@ fn what_is_printed_is_what_is_done(io: Io) {
         let weir = Intercept::start(io, &["--connect", "first"]);
         let namespace = format!("--net=/proc/{}/ns/net", weir.process());
         let there = settings("nsenter", &[&namespace]);
-        // These are the values that nobody has changed, as far as a new namespace has the same
+        // These are the default values, as far as a new namespace has the same
         // interfaces.
         let new = settings("unshare", &["--net"]);
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

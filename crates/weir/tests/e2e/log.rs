@@ -181,7 +181,7 @@ fn logrotate_loses_nothing(io: Io) {
     server.finish();
 }
 
-/// Nobody reads the FIFO: all requests still get responses, and weir says what is missing.
+/// No program reads the FIFO: all requests still get responses, and weir says what is missing.
 fn h9_a_blocked_log_blocks_nobody(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let path = scratch.path("fifo");

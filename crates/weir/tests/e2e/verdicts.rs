@@ -119,7 +119,7 @@ fn what_is_found_is_kept(io: Io) {
     let server = Server::start(|link: &mut Link, request: &Request| {
         link.honest(request)?;
         if request.target.starts_with("/twice") {
-            // Nobody has requested that.
+            // No client has requested that.
             link.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
         }
         Ok(())

@@ -1,8 +1,8 @@
-//! What a worker has learned about a server from its answers and from the ends of its connections.
-//! Pure.
+//! What a worker has learned about a server from its responses and from the ends of its
+//! connections. Pure.
 //!
-//! Each part is a file of its own beside this one's parent; here they are put together, with what
-//! is too small for one: how large answers are, and whether they are held back for want of an
+//! Each part is a separate file beside the parent of this file. This file combines them, and adds
+//! what is too small for a file: how large responses are, and whether they wait for a missing
 //! acknowledgement. `batch` >= 1.
 
 use crate::cross::lasting::Lasting;
@@ -31,7 +31,7 @@ const HELD_US: u64 = 30_000;
 /// How long a server is then acknowledged at once. It costs up to a tenth of the CPU where it is of
 /// no use.
 const ACKNOWLEDGE_US: u64 = 600_000_000;
-/// A server that ends connections after fewer requests is not worth being made anew nearer: a
+/// A server that ends connections after fewer requests is not worth a nearer connection: a
 /// connect costs what ten or twenty requests on a far connection cost more.
 const SCOUTED_REQUESTS_MIN: u64 = 50;
 
@@ -124,8 +124,9 @@ impl Learned {
         }
     }
 
-    /// Learns from the end of an answer, the `answers`-th on its connection, that says whether that
-    /// goes on (`persist`) or ends (`announced`). `pooled`: the connection is nobody's own.
+    /// Learns from the end of a response, the `answers`-th on its connection. The response says
+    /// whether the connection persists (`persist`) or ends (`announced`). `pooled`: the connection
+    /// belongs to no client.
     #[inline]
     pub(crate) fn on_end(&mut self, answers: u64, persist: bool, announced: bool, pooled: bool) {
         if persist {
@@ -141,7 +142,7 @@ impl Learned {
         }
     }
 
-    /// Whether it ends connections after so many requests that one more connect weighs little.
+    /// Whether it ends connections only after enough requests to make one more connect cheap.
     pub(super) fn is_short_lived(&self) -> bool {
         (SCOUTED_REQUESTS_MIN..u64::MAX).contains(&self.keepalive_limit.limit())
     }
