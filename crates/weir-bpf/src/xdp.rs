@@ -72,7 +72,7 @@ impl fmt::Display for XdpError {
         match self {
             XdpError::NoInterface(name) => write!(f, "no interface {name}"),
             XdpError::Taken(name) => {
-                write!(f, "{name} has an XDP program of somebody else (`ip link show {name}`)")
+                write!(f, "{name} has an XDP program of another owner (`ip link show {name}`)")
             }
             XdpError::NotNative(name) => {
                 write!(f, "the driver of {name} can't run XDP programs as it is set up")

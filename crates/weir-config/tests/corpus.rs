@@ -91,7 +91,7 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
             Ok(vec!["the OCSP response in /etc/weir/old.ocsp has expired".to_owned()])
         }
         TlsFiles::TicketKeys(path) if is(path, "wrong.keys") => {
-            Err("line 1 of /etc/weir/wrong.keys is no key".to_owned())
+            Err("line 1 of /etc/weir/wrong.keys is not a key".to_owned())
         }
         TlsFiles::Clients { revocations: Some(path), .. } if is(path, "wrong.crl") => {
             Err("cannot read the revocation lists in /etc/weir/wrong.crl".to_owned())

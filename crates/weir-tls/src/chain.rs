@@ -30,7 +30,7 @@ pub(crate) fn read(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'stati
         }
         1..=CHAIN_MAX => Ok(chain),
         many => Err(BadPair::new(format!(
-            "{shown} has {many} certificates, of {CHAIN_MAX} that it may have"
+            "{shown} has {many} certificates, but it can have at most {CHAIN_MAX}"
         ))),
     }
 }
@@ -45,12 +45,11 @@ pub(crate) fn misfit(files: &Files, pair: &CertifiedKey) -> BadPair {
         CertifiedKey::new(vec![other.clone()], Arc::clone(&pair.key)).keys_match().is_ok()
     };
     let text = match pair.cert.iter().position(fits) {
-        None => format!("the key in {key} is not that of the certificate in {certificate}"),
+        None => format!("the key in {key} does not match the certificate in {certificate}"),
         Some(at) => format!(
-            "the certificates in {certificate} are in the wrong order: the key in {key} fits \
-             number {} ({}), and the \
-             first one is {}; put the certificate of the server first, then the one that has \
-             signed it, and so on",
+            "the certificates in {certificate} are in the wrong order: the key in {key} matches \
+             number {} ({}), but the first is {}; put the certificate of the server first, then \
+             the one that signed it, and so on",
             at + 1,
             subject(&pair.cert[at]),
             subject(&pair.cert[0]),
@@ -67,9 +66,8 @@ pub(crate) fn flaw(file: &Path, chain: &[CertificateDer<'_>]) -> Option<String> 
     let at = parties.windows(2).position(|pair| pair[0].0 != pair[1].1)?;
     let ((issuer, below), (_, above)) = (&parties[at], &parties[at + 1]);
     Some(format!(
-        "certificate {} in {} is `{above}` and has not signed the one before it (`{below}`): \
-         `{issuer}` has to stand \
-         there, or some clients refuse the chain",
+        "certificate {} in {} is `{above}`, which did not sign the one before it (`{below}`): put \
+         `{issuer}` there, or some clients reject the chain",
         at + 2,
         file.display(),
     ))
@@ -80,9 +78,8 @@ pub(crate) fn out_of_time(file: &Path, chain: &[CertificateDer<'_>], now: i64) -
     let judge = |(at, certificate): (usize, &CertificateDer<'_>)| {
         let end = der::read(certificate)?.not_after;
         let (at, subject, day) = (at + 1, subject(certificate), der::day_text(end));
-        (end < now).then(|| {
-            format!("certificate {at} in {} ({subject}) has expired on {day}", file.display())
-        })
+        (end < now)
+            .then(|| format!("certificate {at} in {} ({subject}) expired on {day}", file.display()))
     };
     chain.iter().enumerate().skip(1).filter_map(judge).collect()
 }

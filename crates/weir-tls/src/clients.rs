@@ -88,8 +88,8 @@ impl ClientTrust {
         if roots.is_empty() && wanted.revocations.is_some() {
             let file = wanted.authorities.display();
             let text = format!(
-                "{file} has no certificate of a CA, and with revocation lists no other one is \
-                    trusted"
+                "{file} has no certificate of a CA; with revocation lists, weir trusts no other \
+                 certificate"
             );
             return Err(BadPair::new(text));
         }
@@ -127,8 +127,8 @@ impl ClientTrust {
         let day = der::day_text(end);
         let text = || {
             format!(
-                "a revocation list in {file} has expired on {day}: clients that it is about are \
-                    refused"
+                "a revocation list in {file} expired on {day}: weir rejects clients that it \
+                 applies to"
             )
         };
         (now > end).then(text)
@@ -139,8 +139,8 @@ impl ClientTrust {
         let file = self.revocations.as_deref().unwrap_or(Path::new("")).display();
         let refused = |name: &String| {
             format!(
-                "no revocation list in {file} is of the CA `{name}`: whoever it has signed for is \
-                    refused"
+                "{file} has no revocation list of the CA `{name}`: weir rejects clients whose \
+                 certificates it signed"
             )
         };
         self.out_of_time(now).into_iter().chain(self.unlisted.iter().map(refused)).collect()
@@ -174,7 +174,7 @@ fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, BadP
         ))),
         1..=LISTS_MAX => Ok(found),
         many => Err(BadPair::new(format!(
-            "{shown} has {many} revocation lists, of {LISTS_MAX} that it may have"
+            "{shown} has {many} revocation lists, but it can have at most {LISTS_MAX}"
         ))),
     }
 }
@@ -188,7 +188,7 @@ fn judge(
     let read: Option<Vec<_>> = lists.iter().map(|list| der::read_list(list)).collect();
     let Some(read) = read else {
         return Err(BadPair::new(format!(
-            "{} has a revocation list that can't be understood",
+            "{} has a revocation list that weir cannot parse",
             path.display()
         )));
     };

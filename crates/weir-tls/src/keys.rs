@@ -46,11 +46,9 @@ impl fmt::Display for KeyFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (min, max) = (RSA_BITS.start(), RSA_BITS.end());
         match self {
-            KeyFlaw::RsaBits(bits) => write!(
-                f,
-                "its RSA key has {bits} bits, and weir takes {min} \
-                to {max}"
-            ),
+            KeyFlaw::RsaBits(bits) => {
+                write!(f, "its RSA key has {bits} bits, but weir accepts {min} to {max}")
+            }
             KeyFlaw::RsaPss => f.write_str(
                 "its key is for RSA-PSS only (id-RSASSA-PSS), which weir does not support: make a \
                  plain RSA key, which \

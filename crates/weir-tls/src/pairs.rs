@@ -105,7 +105,7 @@ impl Pair {
         let bad = |text: String| BadPair(text);
         let chain = chain::read(&files.certificate, chain_text)?;
         let Some(der::Certificate { names, not_before, not_after }) = der::read(&chain[0]) else {
-            return Err(bad(format!("{certificate} has no certificate that can be understood")));
+            return Err(bad(format!("{certificate} has no certificate that weir can parse")));
         };
         let loaded = provider.key_provider.load_private_key(private_key(&files.key, key_text)?);
         let loaded = loaded.map_err(|error| match keys::flaw(&chain[0]) {
@@ -140,7 +140,7 @@ impl Pair {
         let certificate = self.files.certificate.display();
         if now > self.not_after {
             Some(format!(
-                "the certificate in {certificate} has expired on {}",
+                "the certificate in {certificate} expired on {}",
                 der::day_text(self.not_after)
             ))
         } else if now < self.not_before {
@@ -158,9 +158,8 @@ impl Pair {
         let text = || {
             let certificate = self.files.certificate.display();
             format!(
-                "the certificate in {certificate} has no name in subjectAltName: clients refuse \
-                 it, whatever its common \
-                 name (CN) is"
+                "the certificate in {certificate} has no name in subjectAltName: clients reject \
+                 it, whatever its common name (CN) is"
             )
         };
         (!der::has_names(&self.key.cert[0])).then(text)
@@ -181,7 +180,7 @@ impl Pair {
         if self.is_open {
             let key = self.files.key.display();
             warnings.push(format!(
-                "everybody on this host may read the key in {key}; `chmod o= {key}` ends that"
+                "all users of this host may read the key in {key}: run `chmod o= {key}`"
             ));
         }
         warnings

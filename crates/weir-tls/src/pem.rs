@@ -50,9 +50,9 @@ const LABEL_BYTES_MAX: usize = 64;
 const MARKER: &str = "a section begins with exactly `-----BEGIN NAME-----` and ends with exactly \
     `-----END NAME-----`";
 const UNENDED: &str =
-    "this section has no `-----END …-----` of its own: it is cut off, or a part of it is missing";
+    "this section has no `-----END …-----`: it is cut off, or a part of it is missing";
 const UNBEGUN: &str = "this `-----END …-----` has no `-----BEGIN …-----` before it";
-const NOT_BASE64: &str = "what stands between `BEGIN` and `END` is not base64";
+const NOT_BASE64: &str = "the text between `BEGIN` and `END` is not base64";
 const ESCAPED: &str = "it has `\\n` as text in place of line ends";
 const UTF_16: &str = "it is UTF-16 text: save it as UTF-8";
 const TRUSTED: &str = "a TRUSTED CERTIFICATE has rules that only OpenSSL applies: `openssl x509 \
@@ -172,7 +172,7 @@ pub(crate) fn instead(text: &[u8]) -> &'static str {
     } else if has(b"CERTIFICATE REQUEST") {
         "; it has a certificate request (CSR), for which a CA makes the certificate"
     } else if has(b"PRIVATE KEY") {
-        "; it has a private key: are the two files exchanged?"
+        "; it has a private key: are the two files swapped?"
     } else {
         ""
     }

@@ -88,7 +88,7 @@ impl Roots {
         // valid.
         if len == 0 || refused > 0 && path.is_some() {
             let text = format!(
-                "{refused} of {found} certificates in {place} can't be understood as those of a CA"
+                "weir cannot parse {refused} of {found} certificates in {place} as those of a CA"
             );
             return Err(BadPair::new(text));
         }
@@ -133,15 +133,13 @@ impl Roots {
             let subject = chain::subject(certificate);
             if let Some(flaw) = keys::flaw(certificate) {
                 return Some(format!(
-                    "{subject} in {file}: {flaw}; certificates that it has signed are refused"
+                    "{subject} in {file}: {flaw}; weir rejects certificates that it signed"
                 ));
             }
             let end = der::read(certificate)?.not_after;
             let day = der::day_text(end);
             (end < now).then(|| {
-                format!(
-                    "{subject} in {file} has expired on {day}: a server that shows it is refused"
-                )
+                format!("{subject} in {file} expired on {day}: weir rejects a server that shows it")
             })
         };
         self.known.iter().filter_map(judge).collect()
@@ -190,7 +188,7 @@ fn file(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
         }
         1..=TRUSTED_MAX => Ok(found),
         many => Err(BadPair::new(format!(
-            "{shown} has {many} certificates, of {TRUSTED_MAX} that it may have"
+            "{shown} has {many} certificates, but it can have at most {TRUSTED_MAX}"
         ))),
     }
 }
@@ -212,7 +210,8 @@ impl PeerName {
         }
         let bad = || {
             BadPair::new(format!(
-                "`{name}` is no name that a certificate may have: a DNS name or an IP address"
+                "`{name}` is not a name that a certificate can have: write a DNS name or an IP \
+                 address"
             ))
         };
         ServerName::try_from(name.to_ascii_lowercase()).map(PeerName).map_err(|_| bad())

@@ -71,12 +71,12 @@ impl Staple {
         let shown = path.display();
         let Some((status, verdicts)) = parse(&response) else {
             return Err(BadPair::new(format!(
-                "{shown} has no OCSP response (DER) that can be understood"
+                "{shown} has no OCSP response (DER) that weir can parse"
             )));
         };
         if status != 0 || verdicts.is_empty() {
             return Err(BadPair::new(format!(
-                "the OCSP response in {shown} says nothing: its status is {status}"
+                "the OCSP response in {shown} has no information: its status is {status}"
             )));
         }
         Ok(Staple { path: path.into(), response, verdicts })
@@ -92,14 +92,15 @@ impl Staple {
         });
         let Some(verdict) = verdict else {
             return Some(format!(
-                "the OCSP response in {shown} is not about the certificate in {certificate}"
+                "the OCSP response in {shown} is not for the certificate in {certificate}"
             ));
         };
         match (verdict.status, verdict.end) {
             (GOOD, Some(end)) if now > end => {
                 let day = der::day_text(end);
                 Some(format!(
-                    "the OCSP response in {shown} has expired on {day}: clients don't get it"
+                    "the OCSP response in {shown} expired on {day}: weir does not send it to \
+                     clients"
                 ))
             }
             (GOOD, _) => None,

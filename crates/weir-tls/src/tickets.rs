@@ -106,7 +106,7 @@ impl TicketKeys {
             let Some(key) = key else {
                 let how = "`openssl rand 80 | openssl base64 -A` makes one";
                 let text = format!(
-                    "line {} of {shown} is no key: {KEY_BYTES} bytes in base64; {how}",
+                    "line {} of {shown} is not a key: write {KEY_BYTES} bytes in base64; {how}",
                     at + 1
                 );
                 return Err(BadPair::new(text));
@@ -115,7 +115,7 @@ impl TicketKeys {
         }
         if keys.is_empty() {
             return Err(BadPair::new(format!(
-                "{shown} has no key: one a line, {KEY_BYTES} bytes in base64"
+                "{shown} has no key: write one per line, {KEY_BYTES} bytes in base64"
             )));
         }
         keys.drain(..keys.len().saturating_sub(KEYS_MAX));
@@ -125,11 +125,8 @@ impl TicketKeys {
     /// Warnings for the operator.
     pub fn warnings(&self) -> Vec<String> {
         let file = self.path.display();
-        let text = || {
-            format!(
-                "everybody on this host may read the keys in {file}; `chmod o= {file}` ends that"
-            )
-        };
+        let text =
+            || format!("all users of this host may read the keys in {file}: run `chmod o= {file}`");
         self.is_open.then(text).into_iter().collect()
     }
 

@@ -184,7 +184,7 @@ fn encrypted_keys_are_told_from_others() {
 fn what_a_file_is_instead_is_said() {
     let request = section("CERTIFICATE REQUEST", b"x", 64);
     assert!(instead(request.as_bytes()).contains("certificate request"));
-    assert!(instead(section("EC PRIVATE KEY", b"x", 64).as_bytes()).contains("exchanged"));
+    assert!(instead(section("EC PRIVATE KEY", b"x", 64).as_bytes()).contains("swapped"));
     assert_eq!(instead(b"nothing"), "");
 }
 

@@ -24,7 +24,7 @@ fn names_and_times_are_those_of_the_certificate() {
         let (day, soon) = (pair.not_before + DAY_S, pair.not_after - 13 * DAY_S - 1);
         assert_eq!((pair.out_of_time(day), pair.warnings(day)), (None, Vec::new()));
         assert!(pair.warnings(soon)[0].ends_with("in 13 days"), "{:?}", pair.warnings(soon));
-        assert!(pair.out_of_time(pair.not_after + 1).unwrap().contains("has expired on 20"));
+        assert!(pair.out_of_time(pair.not_after + 1).unwrap().contains("expired on 20"));
         assert!(pair.out_of_time(pair.not_before - 1).unwrap().contains("is valid from 20"));
     }
 }
@@ -66,13 +66,13 @@ fn what_is_wrong_is_said() {
         "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
     );
     for (certificate, key, text) in [
-        (&one.certificate, &two.key, "is not that of the certificate"),
+        (&one.certificate, &two.key, "does not match the certificate"),
         (&gone, &one.key, "cannot read the certificate"),
         (&one.certificate, &gone, "cannot read the key"),
         (&empty, &one.key, "has no certificate in PEM"),
         (&one.key, &one.key, "has no certificate in PEM"),
         (&damaged, &one.key, "is damaged"),
-        (&nonsense, &one.key, "no certificate that can be understood"),
+        (&nonsense, &one.key, "no certificate that weir can parse"),
         (&one.certificate, &one.certificate, "has no private key in PEM"),
         (&one.certificate, &encrypted, "is encrypted"),
         (&one.certificate, &short, "can't be used"),
@@ -84,7 +84,7 @@ fn what_is_wrong_is_said() {
     let long = write(&scratch.path("long"), &chain.repeat(17));
     assert!(
         why_not(&Files { certificate: long, key: one.key.clone() })
-            .contains("17 certificates, of 16")
+            .contains("17 certificates, but it can have at most 16")
     );
     let large = write(&scratch.path("large"), &" ".repeat((1 << 20) + 1));
     assert!(why_not(&Files { certificate: large, key: one.key }).contains("larger than 1 MiB"));
@@ -139,7 +139,7 @@ fn the_order_of_a_chain_is_judged() {
     for (texts, number) in [(&[&root, &middle, &leaf][..], 3), (&[&middle, &leaf], 2)] {
         let said = read(texts).unwrap_err().to_string();
         assert!(said.contains(&format!(
-            "wrong order: the key in {} fits number {number} (`CN=www`)",
+            "wrong order: the key in {} matches number {number} (`CN=www`)",
             key.display()
         )));
     }
@@ -147,13 +147,14 @@ fn the_order_of_a_chain_is_judged() {
     let said = pair.warnings(pair.not_before + DAY_S);
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
-        said[0]
-            .contains("is `CN=root` and has not signed the one before it (`CN=www`): `CN=middle`"),
+        said[0].contains(
+            "is `CN=root`, which did not sign the one before it (`CN=www`): put `CN=middle`"
+        ),
         "{said:?}"
     );
     let late = read(&[&leaf, &middle, &root]).unwrap().warnings(i64::MAX);
     assert!(late.iter().any(
-        |text| text.contains("certificate 2 in") && text.contains("(`CN=middle`) has expired")
+        |text| text.contains("certificate 2 in") && text.contains("(`CN=middle`) expired")
     ));
 }
 
@@ -166,7 +167,7 @@ fn keys_that_can_t_be_used_are_named() {
         (
             "small",
             &["-newkey", "rsa:1024"][..],
-            "its RSA key has 1024 bits, and weir takes 2048 to 8192",
+            "its RSA key has 1024 bits, but weir accepts 2048 to 8192",
         ),
         ("pss", &["-newkey", "rsa-pss", "-pkeyopt", "rsa_keygen_bits:2048"], "RSA-PSS only"),
         (

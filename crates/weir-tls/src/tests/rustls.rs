@@ -445,7 +445,7 @@ fn files_of_ticket_keys_that_are_none() {
         assert_eq!(of(&text).unwrap().len(), count);
     }
     for (text, expected) in [
-        (String::new(), "has no key: one a line"),
+        (String::new(), "has no key: write one per line"),
         (format!("{good}\n{}\n", &good[..80]), "line 2 of "),
         (STANDARD.encode([7; 79]), "line 1 of "),
         ("SECRET".to_owned(), "80 bytes in base64"),

@@ -497,7 +497,7 @@ fn what_is_wrong_with_files_and_names_is_said() {
         (&ca.key, "has no certificate in PEM"),
         (&damaged, "is damaged"),
         (&partly, "1 of 2 certificates in"),
-        (&many, "4097 certificates, of 4096"),
+        (&many, "4097 certificates, but it can have at most 4096"),
     ] {
         let said = Roots::read(&Trust::File(path.clone())).unwrap_err().to_string();
         assert!(said.contains(text), "{said}: should say: {text}");

@@ -145,10 +145,10 @@ fn what_does_not_fit_is_told() {
             .unwrap();
     let misfit = |pair: &Pair, now| all.misfit(pair, now).unwrap_or_default();
     assert_eq!(misfit(&good_pair, now()), "");
-    assert!(misfit(&good_pair, now() + 2 * DAY_S).contains("ocsp has expired on 20"));
+    assert!(misfit(&good_pair, now() + 2 * DAY_S).contains("ocsp expired on 20"));
     assert!(misfit(&bad_pair, now()).ends_with("was revoked"));
     assert!(misfit(&strange_pair, now()).contains("does not know the certificate"));
-    assert!(misfit(&elsewhere_pair, now()).contains("is not about the certificate in "));
+    assert!(misfit(&elsewhere_pair, now()).contains("is not for the certificate in "));
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn nftables_steps_in(io: Io) {
         let [(first, _), (second, second_at)] = &weirs;
         assert_eq!(status(first)["bans"]["kernel_tier"], "xdp");
         let told = status(second)["bans"].clone();
-        let why = "XDP: near has an XDP program of somebody else (`ip link show near`)";
+        let why = "XDP: near has an XDP program of another owner (`ip link show near`)";
         assert_eq!(
             (&told["kernel_tier"], &told["kernel_problem"]),
             (&"nftables".into(), &why.into()),

@@ -487,7 +487,7 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
     eventually("the problem", || status(&second)["tls_files"][0]["problem"].is_string());
     let text = second.answer(&["status"]);
     assert!(
-        text.contains("is no key: 80 bytes in base64")
+        text.contains("is not a key: write 80 bytes in base64")
             && text.contains("the previous content remains in force"),
         "{text}"
     );
@@ -555,7 +555,7 @@ fn clients_get_the_ocsp_response_of_the_file(io: Io) {
     let rest = "upstream \"app\" { server \"127.0.0.1:1\"; }\nroute { proxy \"app\"; }\n";
     for (path, code, text) in [
         (&used, 0, ""),
-        (&others, 78, "is not about the certificate"),
+        (&others, 78, "is not for the certificate"),
         (&one.key, 78, "has no OCSP response (DER)"),
     ] {
         let (found, said) =
@@ -590,7 +590,7 @@ fn clients_get_the_ocsp_response_of_the_file(io: Io) {
     eventually("the first problem", || problem().contains("no OCSP response"));
     assert!(is_there());
     std::fs::copy(&others, &used).expect("a writable directory");
-    eventually("the second problem", || problem().contains("is not about the certificate"));
+    eventually("the second problem", || problem().contains("is not for the certificate"));
     eventually("none", || said("-tls1_3").contains("OCSP response: no response sent"));
     assert!(said("-tls1_3").contains("HTTP/1.1 200 OK"));
     std::fs::copy(&good, &used).expect("a writable directory");
@@ -867,9 +867,9 @@ fn weir_check_finds_what_is_wrong_with_certificates() {
         (&good, 0, ""),
         (&rsa, 0, ""),
         (&soon, 0, "expires on 20"),
-        (&over, 78, "has expired on 20"),
+        (&over, 78, "expired on 20"),
         (&gone, 78, "cannot read the certificate"),
-        (&mixed, 78, "is not that of the certificate"),
+        (&mixed, 78, "does not match the certificate"),
     ] {
         let (found, said) = checked(&format!("{}{rest}", listen(address, "", &[files])), &scratch);
         assert_eq!(found, Some(code), "{said}");
@@ -877,7 +877,7 @@ fn weir_check_finds_what_is_wrong_with_certificates() {
     }
     std::fs::set_permissions(&good.key, std::fs::Permissions::from_mode(0o644)).expect("our file");
     let (found, said) = checked(&format!("{}{rest}", listen(address, "", &[&good])), &scratch);
-    assert!(found == Some(0) && said.contains("everybody on this host may read the key"), "{said}");
+    assert!(found == Some(0) && said.contains("all users of this host may read the key"), "{said}");
 }
 
 #[test]
@@ -895,7 +895,7 @@ fn weir_check_looks_into_what_clients_are_judged_by() {
         (
             format!("client-auth=require {authorities} client-crl=\"{others}\""),
             0,
-            "is of the CA `CN=own`",
+            "of the CA `CN=own`",
         ),
         (
             format!("client-auth=require {authorities} client-crl=\"{}\"", files.key.display()),
@@ -921,7 +921,7 @@ fn one_certificate_that_has_expired_keeps_nobody_from_running() {
         1,
         &format!("{}{}", listen(address, "", &[&over]), app(&server, 1, "")),
     );
-    eventually("a line about it", || weir.said().contains("has expired on 20"));
+    eventually("a line about it", || weir.said().contains("expired on 20"));
     assert!(weir.answer(&["status"]).contains("has expired"));
     handshake(address, &config(), "b.test").expect("a client that does not mind");
     weir.stop();
