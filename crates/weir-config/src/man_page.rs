@@ -21,25 +21,23 @@ route host="old.example.org" { redirect "https://www.example.org$request_uri"; }
 
 /// The language of the configuration, a paragraph each.
 const LANGUAGE: &[&str] = &[
-    "A configuration is one document in KDL 2 (https://kdl.dev). `weir check` says everything that \
-     is wrong with it, with \
-     line and column; `weir check --print` shows it with every default.",
-    "An option stands on the line of its block (`connections=32`) or inside its braces \
-        (`connections 32`). Both mean the same.",
+    "A configuration is one document in KDL 2 (https://kdl.dev). `weir check` reports all errors \
+     in it, with line and column. `weir check --print` shows it with every default.",
+    "Write an option on the line of its block (`connections=32`) or inside its braces \
+     (`connections 32`). Both mean the same.",
     "Times have a unit (`\"10s\"`, `\"250ms\"`, `\"1h30m\"`), and so do sizes (`\"64KiB\"`, \
-     `\"10MiB\"`). KDL wants quotes around \
-     what begins with a digit. A number without a unit is bytes as a size and an error as a time.",
-    "Several values of one option stand one after the other (`methods \"GET\" \"HEAD\"`) or in one \
-        text with commas.",
-    "`${NAME}` in a value is replaced by the environment variable, and `${NAME:-default}` has a \
-     default. `$${` stands for a \
-     literal `${`. `$name` in values of rules and of the access log is known for each request.",
+     `\"10MiB\"`). KDL requires quotes around a value that begins with a digit and has a unit. A \
+     number without a unit is bytes as a size and an error as a time.",
+    "Write several values of one option one after the other (`methods \"GET\" \"HEAD\"`) or in one \
+     text with commas.",
+    "weir replaces `${NAME}` in a value by the environment variable, and `${NAME:-default}` has a \
+     default. `$${` is a literal `${`. `$name` in values of rules and of the access log is a \
+     variable of each request.",
     "An unknown word is an error, and so is an option that would have no effect. A comment begins \
-        with `//`.",
-    "A file whose name ends in `.json` holds the same tree as JSON: options and blocks are \
-     members, a block that may stand \
-     several times is an array of objects, and what has no name in KDL has the one that is marked \
-     with * here.",
+     with `//`.",
+    "A file whose name ends in `.json` contains the same tree as JSON. Options and blocks are \
+     members, and a block that may occur several times is an array of objects. A value without a \
+     name in KDL has the name that is marked with * here.",
 ];
 
 /// Returns the page.
@@ -54,8 +52,8 @@ pub fn manual() -> String {
     out.push_str(".SH EXAMPLE\n.nf\n");
     EXAMPLE.lines().for_each(|line| _ = writeln!(out, "{}", escaped(line)));
     out.push_str(
-        ".fi\n.SH OPTIONS\nA value that stands behind the word of its block without a name is \
-            marked with *.\n",
+        ".fi\n.SH OPTIONS\nA value without a name, behind the word of its block, is marked with \
+            *.\n",
     );
     write_block(&mut out, &DOCUMENT, "", &mut Vec::new());
     out.push_str(

@@ -24,7 +24,7 @@ pub(super) const FORWARD: Block = Block {
             "realm",
             Kind::Text("a text", texts::forward::realm),
             Default::Without("users", NOBODY, &Default::Is("weir")),
-            "What the proxy calls itself when it asks for a password.",
+            "The name of the proxy when it asks for a password.",
         ),
         row(
             "user-connections",
@@ -144,8 +144,8 @@ const RULE: Block = Block {
             "names-file",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "A file of such names, one a line; `#` begins a comment. weir reads it at start and at \
-                each reload.",
+            "A file of such names, one per line; `#` begins a comment. weir reads it at start and \
+                at each reload.",
         ),
         row(
             "address",

@@ -106,7 +106,7 @@ pub(super) const ROUTE: Block = Block {
             "realm",
             Kind::Text("a text", texts::forward::realm),
             Default::Without("users", NOBODY, &Default::Is("weir")),
-            "What the route calls itself when it asks for a password; browsers remember passwords \
+            "The name of the route when it asks for a password; browsers remember passwords \
                 by this name.",
         ),
         row(

@@ -167,7 +167,7 @@ const LIMIT: Block = Block {
                 texts::shield::over,
             ),
             Default::Absent,
-            "What happens to one too many. A status: a response with this status and \
+            "What happens to an attempt over the limit. A status: a response with this status and \
                 `Retry-After`; `close`: 429, then the connection ends; `reset`: the connection is \
                 reset; `tarpit`: as `close`, but the response waits for the `tarpit` of `shield`, \
                 and weir reads nothing more meanwhile; `ban`: the client is banned, as `ban` says. \
@@ -248,8 +248,8 @@ const BAN: Block = Block {
             "interface",
             Kind::List("a network interface", texts::shield::interface),
             Default::With("via", &["xdp"], &Default::Required),
-            "The interfaces whose drivers drop packets, such as `eth0`: those that clients \
-                come by.",
+            "The interfaces whose drivers drop packets, such as `eth0`: those on which packets \
+                of clients arrive.",
         ),
         row(
             "scope",

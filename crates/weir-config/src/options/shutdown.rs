@@ -13,7 +13,7 @@ pub(super) const SHUTDOWN: Block = Block {
             Kind::Time(0, HOUR),
             Default::Is("0s"),
             "How long weir still accepts clients while `/readyz` answers 503 and the service \
-                manager knows: time for balancers to look away.",
+                manager knows: time for load balancers to notice.",
         ),
         row(
             "drain",

@@ -36,7 +36,7 @@ pub(super) const TLS: Block = Block {
             Default::Is("auto"),
             "File with the keys that seal tickets, for several weirs whose clients resume sessions \
                 with any of them, at listeners with the same port and the same names. The file has \
-                one key a line, 80 bytes in base64, the newest last. The last three keys open \
+                one key per line, 80 bytes in base64, the newest last. The last three keys open \
                 tickets; the last but one seals them. Read again when it changes. `auto`: keys of \
                 this process alone, new every 6 hours.",
         ),

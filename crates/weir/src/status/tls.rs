@@ -65,7 +65,7 @@ fn trouble(certificate: &Certificate) -> Option<(String, Tone)> {
         ));
     }
     match certificate.left_seconds {
-        ..0 => Some((format!("certificate {file} has expired {left} ago"), Tone::Bad)),
+        ..0 => Some((format!("certificate {file} expired {left} ago"), Tone::Bad)),
         0..weir_tls::EXPIRES_SOON_S => {
             Some((format!("certificate {file} expires in {left}"), Tone::Odd))
         }
@@ -116,7 +116,7 @@ mod tests {
         let expected = "tls      handshakes 12  resumed 3  failed 3 (left 2, not-tls 1)\n\
                         tls out  handshakes 7  resumed 0  failed 4 (tls-name 4)\n\
                         certificate b expires in 1d\n\
-                        certificate c has expired 2h ago\n\
+                        certificate c expired 2h ago\n\
                         certificate d: gone; the previous one remains in force\n\
                         file f: gone; the previous content remains in force\n";
         assert_eq!(lines(&status), expected);
