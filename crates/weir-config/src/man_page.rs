@@ -26,8 +26,8 @@ const LANGUAGE: &[&str] = &[
     "Write an option on the line of its block (`connections=32`) or inside its braces \
      (`connections 32`). Both mean the same.",
     "Times have a unit (`\"10s\"`, `\"250ms\"`, `\"1h30m\"`), and so do sizes (`\"64KiB\"`, \
-     `\"10MiB\"`). KDL requires quotes around a value that begins with a digit and has a unit. A \
-     number without a unit is bytes as a size and an error as a time.",
+     `\"10MiB\"`). KDL requires quotes around a value that begins with a digit, unless it is a \
+     number. A number without a unit is bytes as a size and an error as a time.",
     "Write several values of one option one after the other (`methods \"GET\" \"HEAD\"`) or in one \
      text with commas.",
     "weir replaces `${NAME}` in a value by the environment variable, and `${NAME:-default}` has a \
