@@ -48,7 +48,7 @@ EXCHANGES ?= 10000
 RELOADS ?= 10000
 UPGRADES ?= 500
 # Most tests wait for sockets and programs more than they compute.
-TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
+TEST_THREADS ?= $(shell expr 4 \* $$(nproc))
 
 .PHONY: demo test sim bench chaos origins icount docs dist dist-check fuzz fmt lint unit licences setup build
 
