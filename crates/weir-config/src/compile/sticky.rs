@@ -23,7 +23,7 @@ pub(super) fn sticky(compiler: &mut Compiler<'_>, block: &Checked, upstream: &Ch
         );
         compiler.push(problem.help("write secure=#true, or leave `same-site` out"));
     }
-    // RFC 6265bis §5.4: browsers compare these prefixes without regard to case.
+    // draft-ietf-httpbis-rfc6265bis: browsers compare these prefixes without regard to case.
     let begins = |prefix: &str| {
         name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
     };

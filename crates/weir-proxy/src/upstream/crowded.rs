@@ -33,9 +33,9 @@ pub(crate) struct Room {
     pub due_us: u64,
     /// Is to make room for others as soon as it has run empty.
     pub leaves: bool,
-    /// It counts as one that has brought a response ([`Server::served`]).
+    /// It counts as one that has brought a response ([`Load::served`]).
     ///
-    /// [`Server::served`]: super::server::Server::served
+    /// [`Load::served`]: super::load::Load::served
     pub served: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn note_first_answer(index: ConnKey, sent_us: u64, pool: &mut Pool, c
     let conn = pool.conns.at_mut(index);
     let server = conn.server;
     if conn.is_ready() && !std::mem::replace(&mut conn.room.served, true) {
-        pool.servers[server].served += 1;
+        pool.servers[server].learned.load.served += 1;
         pool.publish(server, cx);
     }
     pool.hints.places(server).on_first_answer(cx.now_us, sent_us);

@@ -31,6 +31,8 @@ pub(crate) struct Load {
     pub limit: Arc<Limit>,
     /// Likewise.
     pub places: Arc<Places>,
+    /// Connections that are up and have brought a response.
+    pub served: u32,
     answers: u32,
     busy_us: u64,
     told_us: u64,

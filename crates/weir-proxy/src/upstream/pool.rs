@@ -139,7 +139,7 @@ impl Pool {
         };
         conn.state = Standing(state);
         if was_ready && !conn.is_ready() && std::mem::take(&mut conn.room.served) {
-            server.served -= 1;
+            server.learned.load.served -= 1;
         }
         let ready = match server.fresh.as_deref_mut() {
             Some(fresh) if conn.owner.is_some() => &mut fresh.ready,
@@ -174,7 +174,7 @@ impl Pool {
         if !machine.mode.private {
             let worker = usize::from(cx.worker);
             self.hints.set_ready(server, worker, machine.ready, machine.is_hopeful());
-            self.hints.set_served(server, worker, machine.served);
+            self.hints.set_served(server, worker, machine.learned.load.served);
         }
     }
 

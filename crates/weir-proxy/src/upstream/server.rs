@@ -108,8 +108,6 @@ pub(crate) struct Server {
     far_tries: u32,
     /// Connections that are up, without those of [`Server::fresh`].
     pub ready: u32,
-    /// Those of them that have brought a response.
-    pub served: u32,
     /// Whether another connection can be made.
     pub contact: Reachability,
     /// When a timer was last set for a connection that must have been idle for a while before a
@@ -175,7 +173,6 @@ impl Server {
             kept: None,
             far_tries: FAR_TRIES,
             ready: 0,
-            served: 0,
             contact: Reachability::default(),
             rested_due_us: 0,
             fresh: None,

@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(why(&path), "");
         assert!(matches!(
             preface(&mut open(&path).unwrap()),
-            Err(Refused::Unusable(why)) if why.contains("in the middle")
+            Err(Refused::Unusable(why)) if why.contains("ends too early")
         ));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o620)).unwrap();
         assert!(why(&path).starts_with("others may write it (mode 620)"), "{}", why(&path));

@@ -310,8 +310,9 @@ fn what_root_alone_can_read_is_told(io: Io) {
     let key = files.key.display();
     let told = format!(
         "warning weir: file-unreadable: user `weir` cannot read {key}: the content \
-            that weir has read remains in force, but reloads fail, and weir does not see changes; `chgrp` and `chmod \
-            g+r` the file and its folder for that user, or restart weir instead user=weir file={key}\n"
+            that weir has read remains in force, but reloads fail, and weir does not see changes; \
+            `chgrp` and `chmod g+r` the file and its folder for that user, or restart weir \
+            instead user=weir file={key}\n"
     );
     weir.says(&told);
     let said = refused(&weir.ask(&["reload"]), 78);
@@ -337,8 +338,8 @@ fn logs_are_the_users(io: Io) {
     let folder = folder.trim_end_matches('/');
     let told = format!(
         "warning weir: folder-unwritable: user `weir` cannot create files in {folder}: the \
-            program that rotates the access log must create the new file for that user (logrotate: create 0640 weir), \
-            or `chown weir {folder}` user=weir folder={folder}\n"
+            program that rotates the access log must create the new file for that user \
+            (logrotate: create 0640 weir), or `chown weir {folder}` user=weir folder={folder}\n"
     );
     weir.says(&told);
     let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
