@@ -89,15 +89,18 @@ impl Purges {
 
     /// Returns the effect of bans since its last check on a response.
     pub(super) fn judge(&self, key: &[u8], object: &Object) -> Verdict {
+        let is_new = object.seen().0 == self.now.load(Ordering::Acquire);
+        if is_new && !self.bans.is_poisoned() {
+            return Verdict::Stays;
+        }
+        let bans = self.read();
+        // Read while no ban can end: before, another thread may have taken the response out because
+        // of a ban, and ended that ban.
         let seen = object.seen();
         if object.has_left() {
             // The thread that took it out has judged it, or had no room: it is unknown which.
             return Verdict::Gone;
         }
-        if seen.0 == self.now.load(Ordering::Acquire) && !self.bans.is_poisoned() {
-            return Verdict::Stays;
-        }
-        let bans = self.read();
         let verdict = bans.judge(seen, key, object.tags(), object.source());
         if verdict <= Verdict::Stale {
             object.see(seen, bans.now());
