@@ -60,7 +60,7 @@ demo: build
 	@exec $(WEIR) demo --listen $(DEMO_LISTEN) --seconds $(DEMO_SECONDS)
 
 test: setup
-	@echo "make test: on 2 cores usually about 45 minutes the first time (15 to compile), 30 later; on a busy machine more" >&2
+	@echo "make test: on 2 cores usually about 35 minutes the first time (15 to compile), 20 later; on a busy machine more" >&2
 	$(CARGO) fmt --all --check
 	@CARGO="$(CARGO)" RUST_TEST_THREADS=$(TEST_THREADS) scripts/test
 	@scripts/licences
