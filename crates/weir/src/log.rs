@@ -227,6 +227,8 @@ events! {
 
     /// Something on this machine hinders `weir intercept`.
     InterceptObstacle = "intercept-obstacle" Warning [];
+    /// weir no longer holds first packets, so it connects to servers in another order.
+    InterceptOrder = "intercept-order" Warning [];
     /// `weir intercept` leads connections through weir.
     Intercepting = "intercepting" Info [];
     /// A part of interception works in a slower way, or not at all.
@@ -265,6 +267,12 @@ impl Event {
         // One line each: a file name or a server's text may contain line breaks.
         let sentence = sentence.to_string().replace(['\n', '\r'], " ");
         Line { event: self, sentence, facts: Vec::new() }
+    }
+
+    /// Returns a line for each line of a report, as the command line prints it.
+    pub(crate) fn report(self, report: &str) -> impl Iterator<Item = Line> {
+        let lines = report.lines().filter(|line| !line.trim().is_empty());
+        lines.map(move |line| self.says(line.strip_prefix("weir: ").unwrap_or(line)))
     }
 }
 
@@ -353,6 +361,13 @@ mod tests {
         assert_eq!(odd.to_string(), "list-failed: cannot read a b file=\"/a b\\\"c\\\\ =\"");
         let empty = Event::NameFailed.says("x").with("name", "");
         assert_eq!(empty.to_string(), "name-failed: x name=\"\"");
+    }
+
+    #[test]
+    fn each_line_of_a_report_is_one() {
+        let lines = Event::ReloadError.report("weir: a\n\n  help: b\n");
+        let lines: Vec<String> = lines.map(|line| line.to_string()).collect();
+        assert_eq!(lines, ["reload-error: a", "reload-error:   help: b"]);
     }
 
     #[test]

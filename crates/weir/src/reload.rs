@@ -451,7 +451,8 @@ impl Clerk {
             }
             Err(failure) => {
                 Event::ReloadFailed.says("keeping the previous configuration").log();
-                log_report(Event::ReloadError, failure);
+                let report = failure.to_string();
+                Event::ReloadError.report(&report).for_each(|line| line.log());
             }
         }
         done.map(|_| String::new())
@@ -495,7 +496,7 @@ impl Clerk {
         }
         if !why.is_empty() && why != self.not_found {
             Event::ServersNotInForce.says("some discovered servers are not in use").log();
-            why.lines().for_each(|line| Event::ReloadError.says(line).log());
+            Event::ReloadError.report(&why).for_each(|line| line.log());
         }
         self.not_found = why;
         done.map(|()| String::new())
@@ -527,7 +528,8 @@ impl Clerk {
         );
         if let Err(failure) = &done {
             Event::UpgradeFailed.says("this program continues").log();
-            log_report(Event::UpgradeError, failure);
+            let report = failure.to_string();
+            Event::UpgradeError.report(&report).for_each(|line| line.log());
         }
         done.map(|()| String::new())
     }
@@ -640,18 +642,11 @@ pub(crate) fn slot(
     })
 }
 
-/// Logs each line of a report.
-fn log_report(event: Event, failure: &Failure) {
-    let report = failure.to_string();
-    let lines = report.lines().filter(|line| !line.trim().is_empty());
-    lines.for_each(|line| event.says(line.strip_prefix("weir: ").unwrap_or(line)).log());
-}
-
 fn tell_lines(lines: &[String]) {
-    let log = |line: String| Event::ConfigurationChange.says(line).log();
-    lines.iter().take(LINES_MAX).cloned().for_each(log);
+    let log = |line: &str| Event::ConfigurationChange.says(line).log();
+    lines.iter().take(LINES_MAX).for_each(|line| log(line));
     if lines.len() > LINES_MAX {
-        log(format!("and {} more", lines.len() - LINES_MAX));
+        log(&format!("and {} more", lines.len() - LINES_MAX));
     }
 }
 

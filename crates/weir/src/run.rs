@@ -348,7 +348,7 @@ fn unpredictable(what: &str) -> Result<[u64; 2], Failure> {
 fn warn_of<'a>(warnings: Option<&Errors>, notes: impl Iterator<Item = &'a String>) {
     if let Some(warnings) = warnings {
         let text = warnings.to_string();
-        text.lines().for_each(|line| Event::ConfigurationWarning.says(line).log());
+        Event::ConfigurationWarning.report(&text).for_each(|line| line.log());
     }
     notes.for_each(|note| Event::Advice.says(note).log());
 }

@@ -186,7 +186,7 @@ fn windows() {
     assert_eq!(windows(500, &["Cache-Control: max-age=9, stale-if-error=9"]), (0, 0));
 }
 
-/// A response that says nothing about caches may be for one client: nobody else gets it
+/// A response that says nothing about caches may be for one client: no other client gets it
 /// unvalidated, although the operator has stale responses served.
 #[test]
 fn what_says_nothing_is_never_served_stale() {

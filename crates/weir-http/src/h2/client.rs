@@ -229,7 +229,7 @@ impl Client {
 
     // ---- what is done ----
 
-    /// Makes a request and returns the number of its stream. None: there is no
+    /// Makes a request and returns the number of its stream, or None without
     /// [room](Client::room).
     pub fn open(&mut self, request: &Request<'_>) -> Option<u32> {
         if self.room() == 0 {

@@ -63,8 +63,8 @@ pub struct Mux {
 /// Windows of the bytes that the client sends.
 #[derive(Debug)]
 pub(super) struct Receiving {
-    /// What the client may send yet on the connection: more than `window_full` for a while after a
-    /// window that had grown is gone.
+    /// What the client may still send on the connection: more than `window_full` for a while after
+    /// a window that had grown is gone.
     pub(super) window: i64,
     /// Full size of the connection's window, including the growth of streams.
     pub(super) window_full: u32,

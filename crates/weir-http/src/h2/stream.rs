@@ -26,7 +26,7 @@ pub(super) struct Stream {
     /// The rest of the request's body is discarded.
     pub(super) ignored: bool,
     pub(super) answer: Answer,
-    /// What the client may send yet.
+    /// What the client may still send.
     pub(super) window: i64,
     /// Bytes of it that were consumed and not given back.
     pub(super) owed: u32,

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   Net::begin -> descriptor ...                     -> Driver::adopt: a socket of the driver,
-//!                                                       whose connect ends as any other
+//!                                                       whose connect ends like others
 //!                            ... closed by its owner -> reset, with the next step or command
 //! ```
 //! The descriptor is one of two joined sockets of the unix domain; the world has the other. The end

@@ -41,7 +41,7 @@ pub struct Hints {
     /// By server: when a connection to it last ended that had brought a response; 0: never.
     seen_us: Vec<AtomicU64>,
     /// By server: whether it serves few connections at a time.
-    pub(crate) places: Vec<Arc<Places>>,
+    places: Vec<Arc<Places>>,
     /// By server and worker: connections that are up and have brought a response.
     served: Vec<AtomicU32>,
     /// By server: connections of `tcp` to it, including those that are being made.
@@ -123,7 +123,7 @@ impl Hints {
         &self.shared
     }
 
-    pub(crate) fn places(&self, server: ServerIndex) -> &Places {
+    pub(crate) fn places(&self, server: ServerIndex) -> &Arc<Places> {
         &self.places[server.index()]
     }
 

@@ -6,12 +6,12 @@
 //! suspension and informs the others, and it ends without an order. docs/failover.md.
 //!
 //! ```text
-//!                  | new requests | what waits  | in flight | connections
-//!  Active          | yes          | stays       | goes on   | kept
-//!  Suspended       | no           | goes away   | goes on   | kept
-//!  Draining        | bound only   | stays       | goes on   | kept
-//!  Disabled        | no           | goes away   | goes on   | closed, see below
-//!  Leaving         | no           | goes away   | goes on   | closed, see below
+//!                  | new requests | waiting ones | in flight | connections
+//!  Active          | yes          | stay         | continue  | kept
+//!  Suspended       | no           | move         | continue  | kept
+//!  Draining        | bound only   | stay         | continue  | kept
+//!  Disabled        | no           | move         | continue  | closed, see below
+//!  Leaving         | no           | move         | continue  | closed, see below
 //! ```
 //! Closed: weir closes a connection once nothing is in flight, and does not open it again.
 

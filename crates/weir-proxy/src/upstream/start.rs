@@ -129,7 +129,7 @@ pub(super) fn machine(
     machine.learned.usual = SlowDetector::new(plan.escapes());
     machine.learned.lasting = hints.lasting[server.index()].clone();
     machine.learned.load.limit = hints.limits[server.index()].clone();
-    machine.learned.load.places = hints.places[server.index()].clone();
+    machine.learned.load.places = hints.places(server).clone();
     machine.notable_from = plan.notable_from();
     machine.measure_by(plan.balance.statistic().filter(|_| plan.servers.len() > 1));
     machine.standing.retire(plan.servers[index].retired);

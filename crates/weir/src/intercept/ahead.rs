@@ -172,7 +172,7 @@ impl Ahead {
                     }
                     _ => "weir accepts clients before it connects to their servers",
                 };
-                Event::InterceptFallback.says(format_args!("{instead}: {error}")).log();
+                Event::InterceptOrder.says(format_args!("{instead}: {error}")).log();
             }
             prepared.set_lets_through(true);
             // All waits end.

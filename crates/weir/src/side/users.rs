@@ -237,13 +237,9 @@ impl Source {
                 vec![line]
             }
             Err(bad) => {
-                let report = bad.to_string();
-                let lines = report.lines().filter(|line| !line.trim().is_empty());
-                let lines = lines.map(|line| line.strip_prefix("weir: ").unwrap_or(line));
-                let lines = lines.chain(["the previous users remain in force"]);
-                let lines = lines.map(|line| about(Event::UsersBad.says(line))).collect();
                 self.bad = Some(stamp);
-                lines
+                let stays = Event::UsersBad.says("the previous users remain in force");
+                Event::UsersBad.report(&bad.to_string()).chain([stays]).map(about).collect()
             }
         }
     }
