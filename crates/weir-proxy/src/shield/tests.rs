@@ -218,34 +218,44 @@ fn eight_threads_pass_no_more_than_one_would() {
 }
 
 /// Accounts change hands all the time here, because each is as good as none a moment later. A
-/// charge that hits an account in that moment is repeated: each client passes when it returns, and
-/// is over its limit in the same moment.
+/// charge that was meant for a predecessor shows in an account until it is taken back, however long
+/// the scheduler makes that: a client may be refused for it, but not for longer than each of the
+/// other threads can have such a charge on the way.
 #[test]
 fn accounts_that_change_hands_are_exact() {
+    const THREADS: u32 = 8;
     let (table, rate) = (Table::new(16, KEY), per_second(1, 1));
-    let [wrong, tracked] = [AtomicU32::new(0), AtomicU32::new(0)];
+    let [stuck, tracked] = [AtomicU32::new(0), AtomicU32::new(0)];
     let round = AtomicU64::new(0);
+    // No other thread is this client, and its debt of an earlier round is paid.
+    let charge_next = |key: Key| {
+        let now_us = START_US + round.fetch_add(1, SeqCst) * SECOND_US;
+        charge(&table, key, &rate, now_us).0
+    };
     std::thread::scope(|scope| {
-        for thread in 0..8u32 {
-            let (table, rate, wrong, tracked, round) = (&table, &rate, &wrong, &tracked, &round);
+        for thread in 0..THREADS {
+            let (charge_next, stuck, tracked) = (&charge_next, &stuck, &tracked);
             scope.spawn(move || {
                 for number in 0..20_000u32 {
-                    // No other thread is this client, and its debt of three rounds ago is paid.
-                    let now_us = START_US + round.fetch_add(1, SeqCst) * SECOND_US;
-                    let name = table.name(GROUP, client((thread << 20) | (number % 3)));
-                    match table.charge(&name, None, 0, rate, now_us) {
-                        Charged::At(_, Verdict::Passed) => tracked.fetch_add(1, SeqCst),
-                        Charged::At(..) => wrong.fetch_add(1, SeqCst),
-                        Charged::Untracked => 0,
+                    let key = client((thread << 20) | (number % 3));
+                    let mut tries = (0..THREADS).map(|_| charge_next(key));
+                    match tries.find(|passed| *passed != Some(false)) {
+                        Some(Some(_)) => tracked.fetch_add(1, SeqCst),
+                        None => stuck.fetch_add(1, SeqCst),
+                        // Who holds the latch may need this processor.
+                        Some(None) => {
+                            std::thread::yield_now();
+                            0
+                        }
                     };
                 }
             });
         }
     });
-    // A charge that was meant for a predecessor shows in the account until it is taken back.
-    assert!(wrong.into_inner() <= 16);
-    assert!(tracked.into_inner() > 100_000);
-    assert_eq!((table.used(START_US + 200_000 * SECOND_US), table.open_sum()), (0, 0));
+    let tracked = tracked.into_inner();
+    assert_eq!(stuck.into_inner(), 0, "{tracked} passed");
+    assert!(tracked > 40_000, "{tracked}");
+    assert_eq!((table.used(START_US + 2_000_000 * SECOND_US), table.open_sum()), (0, 0));
 }
 
 #[test]
