@@ -52,6 +52,7 @@ use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
+use crate::units::time_text;
 use crate::{AcceptBy, AdminChoice, IoChoice, PinningChoice, UserChoice, World};
 
 pub(crate) use cache::unforwarded;
@@ -318,15 +319,16 @@ impl Compiler<'_> {
             slow_start_us: block.number("slow-start"),
             sticky: block.all("sticky").next().map(|sticky| sticky::sticky(self, sticky, block)),
             queue_size: narrow(block.number("queue-size")),
+            queue_timeout_us: self.queue_timeout(block),
             retry: RetryPlan {
                 per_request_max: narrow(block.number("forward-retries")),
                 budget_percent: narrow(block.number("retry-budget")),
                 nonidempotent: block.flag("retry-nonidempotent"),
+                connect_retries: narrow(block.number("connect-retries")),
             },
             forward_timeout_us: block.number("forward-timeout"),
             answer_timeout_us: block.number("answer-timeout"),
             connect_timeout_us: block.number("connect-timeout"),
-            connect_retries: narrow(block.number("connect-retries")),
             required: block.flag("required"),
             head: self.limits(block),
             glitches_max: block.count_or_none("glitches-limit").map(narrow),
@@ -345,6 +347,7 @@ impl Compiler<'_> {
             ..UpstreamPlan::default()
         };
         pool::check_announced(self, block, &plan, plan.pool);
+        pool::check_counted(self, block, &plan, plan.pool);
         sockets::check_servers(self, block);
         match block.all("pipeline").next() {
             Some(pipeline) if Pool::PIPELINED.contains(&plan.pool) => self.pipeline(pipeline, plan),
@@ -352,6 +355,24 @@ impl Compiler<'_> {
             _ if Pool::PIPELINED.contains(&plan.pool) => plan,
             _ => UpstreamPlan { pipeline: PipelineMode::Off, ..plan },
         }
+    }
+
+    /// Returns `queue-timeout`, which must be less than `forward-timeout` to mean anything.
+    fn queue_timeout(&mut self, block: &Checked) -> Option<u64> {
+        let timeout_us = block.count_or_none("queue-timeout")?;
+        let forward_us = block.number("forward-timeout");
+        // A wrong time has been reported, and is 0 here.
+        if forward_us > 0 && timeout_us >= forward_us {
+            let message = format!(
+                "`queue-timeout` has no effect: `forward-timeout` is {}, no more than that",
+                time_text(forward_us)
+            );
+            self.push(
+                Problem::new("conflict", &block.place("queue-timeout"), message)
+                    .help("lower `queue-timeout`, or leave it out"),
+            );
+        }
+        Some(timeout_us)
     }
 
     fn pipeline(&mut self, block: &Checked, plan: UpstreamPlan) -> UpstreamPlan {
@@ -472,11 +493,13 @@ impl Compiler<'_> {
             self.names.push((name.to_owned(), block.place("address")));
             ServerPlan::new(name, UNLOCATED)
         });
+        let concurrency = block.count_or_none("concurrency").map(narrow);
         let tcp_connections_max = block.count_or_none("tcp-connections").map(narrow);
         Some(ServerPlan {
             connections_min,
             connections,
             connections_max,
+            concurrency,
             tcp_connections_max,
             weight,
             backup,

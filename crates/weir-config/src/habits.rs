@@ -21,7 +21,10 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["tos", "set_tos", "ip_tos"], "`dscp \"af21\"` in `listen` or `upstream`"),
     (&["tcp_ut", "tcp_user_timeout"], "`user-timeout \"30s\"` in `listen` or `upstream`"),
     (&["send_proxy", "send_proxy_v2"], "`proxy-protocol \"v2\"` in `upstream`"),
-    (&["worker_connections", "maxconn"], "`connections N` in `client`"),
+    (&["worker_connections"], "`connections N` in `client`"),
+    (&["maxconn"], "`connections N` in `client`, or `concurrency=N` in `server`"),
+    (&["max_conns", "max_connections", "max_requests"], "`concurrency=N` in `server`"),
+    (&["timeout_queue"], "`queue-timeout \"5s\"` in `upstream`"),
     (
         &[
             "limit_req",
@@ -210,7 +213,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
         "`forward-timeout` and `answer-timeout` in `upstream`",
     ),
     (
-        &["response_header_timeout", "response_timeout", "request_timeout", "timeout_queue"],
+        &["response_header_timeout", "response_timeout", "request_timeout"],
         "`forward-timeout` in `upstream`",
     ),
     (&["read_timeout"], "`answer-timeout` in `upstream`"),

@@ -458,6 +458,13 @@ const UPSTREAM: Block = Block {
                 connection. When all are full: 503. 1 means no pipelining.",
         ),
         row(
+            "queue-timeout",
+            Kind::Or("off", &TIMEOUT),
+            Default::Is("off"),
+            "Longest time that a request waits for a connection to a server; then 503. `off`: as \
+                long as `forward-timeout`.",
+        ),
+        row(
             "forward-retries",
             Kind::Count(0, 100),
             Default::Is("5"),

@@ -184,6 +184,8 @@ causes! {
     NoHealthyServer: "no-healthy-server", 503, Server, Connect, "destination_unavailable";
     /// Every queue is full.
     QueueFull: "queue-full", 503, Weir, Queue, "connection_limit_reached";
+    /// No connection was free within `queue-timeout`.
+    QueueTimeout: "queue-timeout", 503, Weir, Queue, "connection_limit_reached";
     /// The server did not answer within `forward-timeout`.
     ForwardTimeout: "forward-timeout", 504, Weir, Queue, "http_response_timeout";
     /// No more of the response arrived for `answer-timeout`: weir does not wait for the rest, and
@@ -238,7 +240,8 @@ impl Cause {
     pub(crate) fn is_want_of_servers(self) -> bool {
         let is_unreached =
             matches!(self, Cause::NoServer | Cause::ConnectFailed | Cause::ConnectTimeout);
-        is_unreached || matches!(self, Cause::NoHealthyServer | Cause::QueueFull)
+        let is_queue = matches!(self, Cause::QueueFull | Cause::QueueTimeout);
+        is_unreached || is_queue || self == Cause::NoHealthyServer
     }
 
     /// Whether the data after the request has no known start or is not wanted, so that the

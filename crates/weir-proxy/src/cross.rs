@@ -8,6 +8,7 @@ pub mod hints;
 pub(crate) mod lasting;
 pub(crate) mod limit;
 pub mod mail;
+pub(crate) mod permits;
 pub(crate) mod places;
 pub(crate) mod relay;
 pub(crate) mod retry_copy;

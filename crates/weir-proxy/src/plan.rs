@@ -303,6 +303,9 @@ pub struct UpstreamPlan {
     /// Requests waiting or in flight for each connection, 1-1,000,000. Default 1000; 1 means no
     /// pipelining.
     pub queue_size: u32,
+    /// How long a request that was not sent yet may wait for a connection, from its receipt; over
+    /// it: 503. None, the default: as long as `forward_timeout_us`.
+    pub queue_timeout_us: Option<u64>,
     /// How often requests are sent again after a loss, and which.
     pub retry: RetryPlan,
     /// From the receipt of a request to the beginning of its response. Default 60 s; over it: 504.
@@ -312,9 +315,6 @@ pub struct UpstreamPlan {
     pub answer_timeout_us: u64,
     /// The time limit of one connect. Default 5 s.
     pub connect_timeout_us: u64,
-    /// Failed connects in a row after which the requests that wait for the server move to others,
-    /// or fail. Default 10.
-    pub connect_retries: u32,
     /// weir is not ready while none of its servers can be used. Default false.
     pub required: bool,
     /// Limits of a response head.
@@ -343,6 +343,20 @@ pub struct RetryPlan {
     pub budget_percent: u32,
     /// Non-idempotent requests as well. Default false.
     pub nonidempotent: bool,
+    /// Failed connects in a row after which the requests that wait for the server move to others,
+    /// or fail. Default 10.
+    pub connect_retries: u32,
+}
+
+impl Default for RetryPlan {
+    fn default() -> RetryPlan {
+        RetryPlan {
+            per_request_max: 5,
+            budget_percent: 20,
+            nonidempotent: false,
+            connect_retries: 10,
+        }
+    }
 }
 
 /// Most `failover` rules of an upstream.
@@ -444,7 +458,7 @@ impl UpstreamPlan {
     /// Returns the number of failed connects in a row after which nothing waits for a server. With
     /// a fallback, nothing waits for a server that fails.
     pub fn connects_failed_max(&self) -> u32 {
-        if self.fallback().is_some() { 1 } else { self.connect_retries.max(1) }
+        if self.fallback().is_some() { 1 } else { self.retry.connect_retries.max(1) }
     }
 
     /// Whether requests behind a late response are sent again elsewhere.
@@ -514,11 +528,11 @@ impl Default for UpstreamPlan {
             echo: None,
             sharing: Sharing::default(),
             queue_size: 1000,
-            retry: RetryPlan { per_request_max: 5, budget_percent: 20, nonidempotent: false },
+            queue_timeout_us: None,
+            retry: RetryPlan::default(),
             forward_timeout_us: 60 * SECOND_US,
             answer_timeout_us: 3600 * SECOND_US,
             connect_timeout_us: 5 * SECOND_US,
-            connect_retries: 10,
             required: false,
             head: weir_http::Limits::default(),
             glitches_max: None,

@@ -12,7 +12,9 @@ use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_event::{Event, What};
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Entrance, Plan, ServerPlan, ServerTlsPlan, TrustPlan, UpstreamPlan};
+use weir_proxy::plan::{
+    Entrance, Plan, RetryPlan, ServerPlan, ServerTlsPlan, TrustPlan, UpstreamPlan,
+};
 use weir_proxy::request::route::{Route, RouteTable};
 
 struct Bench {
@@ -46,7 +48,12 @@ impl Bench {
             ServerPlan::new(&format!("s{host}"), SocketAddr::from(([192, 0, 2, host], 443)))
         };
         let servers = vec![server(0), ServerPlan { backup: true, ..server(1) }];
-        let upstream = UpstreamPlan { servers, tls, connect_retries: 1, ..UpstreamPlan::default() };
+        let upstream = UpstreamPlan {
+            servers,
+            tls,
+            retry: RetryPlan { connect_retries: 1, ..RetryPlan::default() },
+            ..UpstreamPlan::default()
+        };
         let route = Route::default();
         let plan = Plan {
             upstreams: vec![upstream],

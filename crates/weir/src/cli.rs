@@ -216,11 +216,10 @@ pub(crate) struct ReverseArgs {
     /// totals over all workers [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub(crate) connections_min: Option<u32>,
-    /// Requests that each server may work on at once; weir opens as many connections [default: 32]
+    /// Most connections to each server for requests that share them [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(crate) connections: Option<u32>,
-    /// Most connections, used when others are held by uploads, late or long responses, POSTs or
-    /// tunnels [default: 1024]
+    /// Most connections to each server, with those that carry one request each [default: 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(crate) connections_max: Option<u32>,
     /// How clients share connections to servers [default: pipelined]

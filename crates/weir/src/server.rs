@@ -137,13 +137,16 @@ pub(crate) struct AddArgs {
     /// over all workers [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     connections_min: Option<u32>,
-    /// Requests that it may work on at once; weir opens as many connections [default: 32]
+    /// Most connections for requests that share them [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     connections: Option<u32>,
-    /// Most connections, used when others are held by uploads, late or long responses, POSTs or
-    /// tunnels [default: 1024]
+    /// Most connections, with those that carry one request each [default: 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     connections_max: Option<u32>,
+    /// Requests that it works on at once, in total over all workers; further ones wait [default:
+    /// unlimited]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    concurrency: Option<u32>,
     /// Print the server after the change as JSON, like `weir status server`
     #[arg(long)]
     json: bool,
@@ -158,6 +161,7 @@ impl AddArgs {
             ("connections-min", self.connections_min),
             ("connections", self.connections),
             ("connections-max", self.connections_max),
+            ("concurrency", self.concurrency),
         ];
         let options = numbers
             .iter()

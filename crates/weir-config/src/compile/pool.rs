@@ -8,10 +8,10 @@ use weir_proxy::plan::{
     AllDown, Dial, PipelineMode, PipelineState, Pool, ProxyProtocol, Source, UpstreamPlan,
 };
 
+use super::tcp::is_unusual;
 use super::{Compiler, sockets};
-use crate::check::{Checked, Chosen};
+use crate::check::Checked;
 use crate::problem::Problem;
-use crate::schema::{Default, Setting};
 
 /// Returns the pool of a word.
 pub(super) fn pool(word: &str) -> Option<Pool> {
@@ -110,6 +110,7 @@ pub(super) fn pooled(
     upstreams: &mut Vec<UpstreamPlan>,
 ) -> usize {
     let Some(pool) = self::pool(route.word("pool")) else { return target };
+    check_counted(compiler, route, &upstreams[target], pool);
     // Chains end.
     let mut next = Some(target);
     while let Some(upstream) = next.map(|at| &upstreams[at]) {
@@ -149,6 +150,28 @@ pub(super) fn check_announced(
     }
 }
 
+/// Reports connections that `concurrency` of servers does not count, beside those that it does.
+/// `block` has the pool.
+pub(super) fn check_counted(
+    compiler: &mut Compiler<'_>,
+    block: &Checked,
+    upstream: &UpstreamPlan,
+    pool: Pool,
+) {
+    let is_beside = pool != upstream.pool || pool == Pool::Fresh;
+    if is_beside && upstream.servers.iter().any(|server| server.concurrency.is_some()) {
+        let message = format!(
+            "`pool {}` makes connections that `concurrency` in `{}` does not count",
+            pool.word(),
+            upstream.name
+        );
+        compiler.push(
+            Problem::new("conflict", &block.place("pool"), message)
+                .help("leave out `pool` or `concurrency`"),
+        );
+    }
+}
+
 /// Returns the problem that clients would share connections. `block` has the pool.
 pub(super) fn shared(block: &Checked, pool: Pool, why: &str) -> Problem {
     let message = format!("with `pool {}`, clients share connections, but {why}", pool.word());
@@ -167,13 +190,12 @@ impl Compiler<'_> {
             if !is_private || kept.contains(upstream.text("name")) {
                 continue;
             }
-            let of_server = ["connections-min", "connections", "connections-max"];
+            let of_server = ["connections-min", "connections", "connections-max", "concurrency"];
             let servers =
                 upstream.all("server").flat_map(|server| of_server.map(|name| server.chosen(name)));
-            let servers = servers.flatten();
-            for chosen in
-                servers.chain(upstream.chosen("queue-size")).filter(|chosen| is_unusual(chosen))
-            {
+            let of_queue = ["queue-size", "queue-timeout"].map(|name| upstream.chosen(name));
+            let all = servers.chain(of_queue).flatten();
+            for chosen in all.filter(|chosen| is_unusual(chosen)) {
                 let message = format!(
                     "`{}` has no effect with `pool {}`: weir opens connections when clients \
                         need them",
@@ -188,16 +210,6 @@ impl Compiler<'_> {
             }
         }
     }
-}
-
-/// Whether a value other than the default is written. The effective configuration has the defaults.
-fn is_unusual(chosen: &Chosen) -> bool {
-    let (Default::Is(usual) | Default::AtLeast(usual, _), Some(Setting::Count(number))) =
-        (chosen.row.default, chosen.settings.first())
-    else {
-        return false;
-    };
-    chosen.span.is_some() && number.to_string() != usual
 }
 
 #[cfg(test)]

@@ -282,7 +282,7 @@ fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamP
 }
 
 /// Whether a value other than the default is written. The effective configuration has the defaults.
-fn is_unusual(chosen: &Chosen) -> bool {
+pub(super) fn is_unusual(chosen: &Chosen) -> bool {
     let is = |text: &str| default_of(chosen.row, text).settings == chosen.settings;
     let is_usual = match chosen.row.default {
         Default::Is(text) | Default::AtLeast(text, _) | Default::Unless(text, _) => is(text),

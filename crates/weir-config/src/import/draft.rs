@@ -89,6 +89,11 @@ pub(super) struct Server {
 pub(super) struct Amounts(BTreeMap<&'static str, (u64, Place)>);
 
 impl Amounts {
+    /// Returns what was set.
+    pub(super) fn get(&self, name: &str) -> Option<u64> {
+        self.0.get(name).map(|(amount, _)| *amount)
+    }
+
     /// Returns the lines as they are written, with their origins.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, Place)> {
         self.0.iter().map(|(name, (amount, place))| {

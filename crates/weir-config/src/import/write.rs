@@ -180,8 +180,7 @@ fn options(server: &Server, weights: &Weights, is_tcp: bool) -> String {
     if let Some(most) = server.connections.filter(|_| is_tcp) {
         let _ = write!(out, " tcp-connections={}", most.clamp(1, 1_000_000));
     } else if let Some(most) = server.connections {
-        let most = most.clamp(1, 65_535);
-        let _ = write!(out, " connections={} connections-max={most}", most.min(32));
+        let _ = write!(out, " concurrency={}", most.clamp(1, 65_535));
     }
     out
 }

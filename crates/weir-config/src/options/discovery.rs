@@ -85,6 +85,15 @@ pub(super) const SERVER: Block = Block {
                 fewer (docs/balancing.md).",
         ),
         row(
+            "concurrency",
+            Kind::Or("unlimited", &Kind::Count(1, 65_535)),
+            Default::Is("unlimited"),
+            "Requests that the server works on at once, in total over all workers, whatever \
+                connections they are on. Further ones go to other servers or wait, at most for \
+                `queue-timeout` (docs/connections.md#limit-what-a-server-works-on-at-once). A \
+                response that its client does not read no longer counts.",
+        ),
+        row(
             "tcp-connections",
             Kind::Or("unlimited", &Kind::Count(1, 1_000_000)),
             Default::Is("unlimited"),

@@ -107,8 +107,8 @@ pub enum Token {
         /// The occupant of the slot.
         generation: ShortGeneration,
     },
-    /// A server whose limit is examined because requests wait for it: only for timers, never for
-    /// sockets.
+    /// A server for which requests wait: its limit is examined, and how long they have waited. Only
+    /// for timers, never for sockets.
     Limit {
         /// Which server.
         server: ServerIndex,

@@ -216,6 +216,7 @@ impl Asks {
             class: Default::default(),
             traits,
             received_us,
+            asked_us: cx.now_us,
             echo: Default::default(),
         }
     }

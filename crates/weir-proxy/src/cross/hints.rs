@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::base::keys::{Key, ServerIndex};
 use crate::cross::lasting::Lasting;
 use crate::cross::limit::Limit;
+use crate::cross::permits::Permits;
 use crate::cross::places::Places;
 use crate::cross::standing::Order;
 use crate::cross::verdict::Verdict;
@@ -42,6 +43,8 @@ pub struct Hints {
     seen_us: Vec<AtomicU64>,
     /// By server: whether it serves few connections at a time.
     places: Vec<Arc<Places>>,
+    /// By server: `concurrency`.
+    permits: Vec<Arc<Permits>>,
     /// By server and worker: connections that are up and have brought a response.
     served: Vec<AtomicU32>,
     /// By server: connections of `tcp` to it, including those that are being made.
@@ -65,6 +68,7 @@ impl Hints {
             proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             seen_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             places: (0..servers).map(|_| Arc::default()).collect(),
+            permits: (0..servers).map(|_| Arc::default()).collect(),
             served: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
             flows: (0..servers).map(|_| AtomicU32::new(0)).collect(),
             shared: Shared::new(servers, workers),
@@ -83,6 +87,7 @@ impl Hints {
         self.set_proved(server, 0);
         self.set_seen(server, 0);
         self.places[server.index()].forget();
+        self.permits[server.index()].forget();
         self.shared.forget(server);
     }
 
@@ -125,6 +130,10 @@ impl Hints {
 
     pub(crate) fn places(&self, server: ServerIndex) -> &Arc<Places> {
         &self.places[server.index()]
+    }
+
+    pub(crate) fn permits(&self, server: ServerIndex) -> &Arc<Permits> {
+        &self.permits[server.index()]
     }
 
     pub(crate) fn set_served(&self, server: ServerIndex, worker: usize, served: u32) {

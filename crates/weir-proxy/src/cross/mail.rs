@@ -281,6 +281,11 @@ pub enum Mail {
         /// Which server.
         server: ServerIndex,
     },
+    /// To a worker where requests wait for a permit of this server: there may be one.
+    Permit {
+        /// Which server.
+        server: ServerIndex,
+    },
     /// To workers where requests wait for it: an object that this worker has fetched for the store
     /// is there, or is not for the store.
     Fetched {

@@ -74,6 +74,7 @@ mod tests {
             class: Default::default(),
             traits: RequestFlags::default(),
             received_us: 0,
+            asked_us: 0,
             echo: Default::default(),
             key: 0,
         }

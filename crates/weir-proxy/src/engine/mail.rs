@@ -11,6 +11,7 @@ use crate::cross::mail::{Flow, Mail, Post};
 use crate::cross::router::Requests;
 use crate::request::pending_request::ExchangeId;
 use crate::upstream::doubts::restore;
+use crate::upstream::schedule::on_permit;
 
 /// A larger buffer of a worker's mail to itself is given back to the allocator.
 const OWN_POST_BYTES_MAX: usize = 64 * 1024;
@@ -64,6 +65,7 @@ impl Engine {
         match mail {
             Mail::Reborn { life } => self.on_reborn(from, life),
             Mail::Welcome { life } => self.on_welcome(from, life),
+            Mail::Permit { server } => on_permit(upstreams, server, cx),
             // It is about the life before; its names may have new owners now.
             _ if is_stranger => {}
             Mail::Ask { ask, bytes: range } => upstreams.accept_mailed(ask, &bytes[range], cx),

@@ -6,6 +6,7 @@
 //! each connection. Times are relative to the moment of the report, microseconds. Bound: one row
 //! for each existing connection, and those of [`crate::observe::accounting`].
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::cross::doubt::Doubt;
@@ -107,6 +108,8 @@ pub struct ServerReport {
     /// The learned limit of requests at once, if more are known to be worse; the same on all
     /// workers.
     pub limit: Option<LearnedLimit>,
+    /// Connections that the server serves at a time, if that was learned; the same on all workers.
+    pub places: Option<NonZeroU32>,
     /// Classes of requests that are known to be alike, the most frequent first.
     pub classes: Vec<ClassReport>,
     /// By position.

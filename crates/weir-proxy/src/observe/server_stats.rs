@@ -62,6 +62,8 @@ counters! {
     /// Requests that waited, because the server sends fewer responses per second when it has more
     /// requests at once.
     limit_waits: Total,
+    /// Requests that waited, because the server works on as many as it may (`concurrency`).
+    concurrency_waits: Total,
     /// Connections with which no request would have waited: the peak of the last minute in which
     /// requests waited.
     connections_wanted: Gauge,

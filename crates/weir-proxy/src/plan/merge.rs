@@ -248,8 +248,9 @@ impl ServerPlan {
     pub(crate) fn is_same(&self, other: &ServerPlan) -> bool {
         #[cfg(test)]
         tests::count();
-        let numbers =
-            |one: &ServerPlan| (one.connections_min, one.connections, one.connections_max);
+        let numbers = |one: &ServerPlan| {
+            (one.connections_min, one.connections, one.connections_max, one.concurrency)
+        };
         self.name == other.name && self.address == other.address && numbers(self) == numbers(other)
     }
 }

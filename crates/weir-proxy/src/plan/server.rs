@@ -93,13 +93,16 @@ pub struct ServerPlan {
     /// `connections`. Default 1. If equal to `connections`, all are made at start, and remade at
     /// once. None of the three has a meaning for private connections ([`super::Pool::is_private`]).
     pub connections_min: u32,
-    /// Connections made for requests that share them, in total over all workers, 1-65,535: how many
-    /// requests the server may work on at once while nothing holds a connection. Default 32.
+    /// Connections made for requests that share them, in total over all workers, 1-65,535. Default
+    /// 32.
     pub connections: u32,
-    /// Connections made when others are held by requests that do not share, in total over all
-    /// workers, `connections` to 65,535: incomplete uploads, responses that are large, late or
-    /// endless, non-idempotent requests, tunnels, slow readers. Default 1024.
+    /// Connections in all, with those that one request has to itself, in total over all workers,
+    /// `connections` to 65,535. Default 1024.
     pub connections_max: u32,
+    /// Requests that it works on at once, in total over all workers, 1-65,535, whatever connections
+    /// they are on; the others wait. Those whose clients do not take the response do not count.
+    /// None, the default: as many as its connections take.
+    pub concurrency: Option<u32>,
     /// Connections of `tcp` to it, in total over all workers, 1-1,000,000; above that another
     /// server is chosen. None, the default: any number.
     pub tcp_connections_max: Option<u32>,
@@ -129,6 +132,7 @@ impl ServerPlan {
             connections_min: 1,
             connections: 32,
             connections_max: 1024,
+            concurrency: None,
             tcp_connections_max: None,
             weight: 50,
             weight_ordered: None,

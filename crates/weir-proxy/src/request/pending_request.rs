@@ -96,11 +96,25 @@ pub struct PendingRequest {
     pub class: ClassName,
     /// When its head was complete.
     pub received_us: u64,
+    /// When its client's side first asked this upstream for it.
+    pub asked_us: u64,
     /// The identifier that the response must repeat, when the upstream has `echo`.
     pub echo: Stamp,
 }
 
 impl PendingRequest {
+    /// Whether any server of its upstream may have it while it waits: it has no session or key, and
+    /// nothing else decides where it is sent, such as another worker.
+    pub(crate) fn may_go_anywhere(&self) -> bool {
+        let special = [
+            RequestFlags::BOUND,
+            RequestFlags::QUARANTINED,
+            RequestFlags::TRIAL,
+            RequestFlags::MAILED,
+        ];
+        self.bound == NOBODY && self.key == 0 && !special.iter().any(|one| self.traits.has(*one))
+    }
+
     /// Whether it is an earlier request of the same client than `other`, so that its response has
     /// to come first.
     pub fn precedes(&self, other: &PendingRequest) -> bool {
@@ -178,6 +192,9 @@ impl RequestFlags {
     /// Counted among those that had a connection for themselves; each is counted once.
     pub const COUNTED: RequestFlags = RequestFlags(16_777_216);
 
+    /// Sent again elsewhere while a server still has it.
+    pub const TWICE: RequestFlags = RequestFlags(33_554_432);
+
     /// Whether it rides apart, and why.
     pub(crate) const APART_WHY: RequestFlags = RequestFlags(
         RequestFlags::APART.0
@@ -251,6 +268,7 @@ mod tests {
             RequestFlags::UNLIKE,
             RequestFlags::COSTLY,
             RequestFlags::COUNTED,
+            RequestFlags::TWICE,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

@@ -12,6 +12,7 @@ use super::choose::{Placement, Purpose, Way};
 use super::orders::retire;
 use super::placing::Placing;
 use super::private_pool::Tried;
+use super::queue_timeout::watch_wait;
 use crate::base::keys::ServerIndex;
 use crate::base::piece::Piece;
 use crate::context::Context;
@@ -37,6 +38,9 @@ impl Upstreams {
         self.work_off(cx);
     }
 }
+
+/// How many servers of an upstream are looked at for a request that waits.
+const LOOK_MAX: usize = 16;
 
 impl Placing<'_> {
     /// A piece of the body of a request that lost its connection and waits for another.
@@ -101,6 +105,7 @@ impl Placing<'_> {
                 self.pool.servers[server].set_apart(&mut ask);
                 self.pool.servers[server].waiting.push_front(Waiting { ask, bytes });
                 cx.counters.queue_waiting.add(1);
+                watch_wait(server, &ask, self.pool, cx);
             }
             Err(cause) => {
                 self.isolation.leave(&ask, cx);
@@ -117,6 +122,34 @@ impl Placing<'_> {
         self.agenda.serve(machine.upstream);
         cx.counters.queue_waiting.sub(waiting.len() as u64);
         for Waiting { ask, bytes } in waiting.into_iter().rev() {
+            self.place_again(ask, bytes, cx);
+        }
+    }
+
+    /// A response of a server with `concurrency` has ended, and nothing waits there: a request that
+    /// waits for a busy server of the same upstream goes on here, if it may. One for each response,
+    /// so that this costs no more than the requests themselves.
+    pub(super) fn relieve_others(&mut self, server: ServerIndex, cx: &mut Context) {
+        let machine = &self.pool.servers[server];
+        let is_limited = machine.mode.several && machine.learned.load.permits.is_some();
+        if !is_limited || !machine.waiting.is_calm() || !machine.has_room() {
+            return;
+        }
+        if self.groups.view(self.pool, cx).is_backup(server) {
+            return;
+        }
+        let group = &self.groups[usize::from(machine.upstream)];
+        let (len, index) = (group.servers.len(), usize::from(machine.index));
+        let mut others = (1..len.min(LOOK_MAX)).map(|n| group.server(((index + n) % len) as u16));
+        let found = others.find_map(|other| {
+            let machine = &self.pool.servers[other];
+            let alone = machine.waiting.oldest().filter(|_| machine.is_busy())?;
+            let line = machine.waiting.line(alone);
+            let at = line.next(0)?;
+            line.get(at).filter(|waiting| waiting.ask.may_go_anywhere()).map(|_| (other, alone, at))
+        });
+        let Some((other, alone, at)) = found else { return };
+        if let Some(Waiting { ask, bytes }) = self.pool.take_waiting(other, alone, at, cx) {
             self.place_again(ask, bytes, cx);
         }
     }

@@ -55,8 +55,9 @@ pub(super) fn check_stall(
         pool.arm_stall(index, due_us, cx);
         return Then::Nothing;
     }
-    let awaited =
-        pool.servers[conn.server].waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
+    let machine = &pool.servers[conn.server];
+    let awaited = machine.learned.load.is_awaited_elsewhere()
+        || machine.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
     if !awaited && !conn.keeps_up_others() {
         pool.arm_stall(index, cx.now_us + STALL_US, cx);
         return Then::Nothing;

@@ -151,6 +151,9 @@ impl Pool {
             let moved: usize =
                 mine().map(|conn| conn.entries.iter().filter(|entry| entry.moved).count()).sum();
             equal("requests that have moved on", moved, server.moved as usize)?;
+            if let Some(permits) = &server.learned.load.permits {
+                at_most("permits", permits.held() as usize, permits.most() as usize)?;
+            }
             at_most("requests at a server", server.load() as usize, server.capacity as usize)?;
             let may_go_on =
                 |waiting: &&Waiting| server.holders.room(waiting.ask.carrier) != Some(0);

@@ -375,7 +375,7 @@ impl View<'_> {
             _ if !terms.again && terms.ask.traits.goes_alone() && machine.positions.has_empty() => {
                 How::Idle
             }
-            _ if machine.is_held() => How::Held,
+            _ if machine.is_held() || machine.is_busy() => How::Held,
             _ => How::Free,
         };
         Some((Rank { tier, backup, how }, prospect))

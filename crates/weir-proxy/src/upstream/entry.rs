@@ -100,7 +100,9 @@ impl UpstreamConn {
         for entry in self.entries.iter_mut().skip(1) {
             if entry.is_movable() && may(&entry.ask) {
                 (entry.cancelled, entry.doubled, entry.moved) = (true, true, true);
-                taken.push((entry.ask, self.log.copy(entry.start, entry.len as usize)));
+                let traits = entry.ask.traits.with(RequestFlags::TWICE, true);
+                let ask = PendingRequest { traits, ..entry.ask };
+                taken.push((ask, self.log.copy(entry.start, entry.len as usize)));
             }
         }
         taken

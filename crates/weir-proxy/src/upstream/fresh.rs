@@ -100,7 +100,9 @@ impl Placing<'_> {
 
     fn asks_fresh(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &Context) -> bool {
         let machine = &mut self.pool.servers[server];
-        let (is_full, is_up) = (machine.is_full(), machine.contact.failures == 0);
+        // Permits are for kept connections.
+        let is_full = machine.is_full() || machine.learned.load.permits.is_some();
+        let is_up = machine.contact.failures == 0;
         let all = machine.limits.all;
         let Some(fresh) = machine.fresh.as_deref_mut() else { return false };
         // A client may have several requests here at a time, but only one for which a connection is

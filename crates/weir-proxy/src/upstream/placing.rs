@@ -13,6 +13,7 @@ use super::agenda::{Agenda, Ending};
 use super::choose::{Purpose, Way};
 use super::groups::Groups;
 use super::isolation::Isolation;
+use super::load::settle_permits;
 use super::pick::Pick;
 use super::pool::Pool;
 use super::private_pool::PrivatePools;
@@ -151,6 +152,7 @@ impl Placing<'_> {
                 *ask = PendingRequest { server: chosen.server, ..trial };
                 return Some(place);
             }
+            settle_permits(server, self.pool, cx);
         }
         None
     }
@@ -274,12 +276,15 @@ impl Placing<'_> {
         cx: &mut Context,
     ) -> Option<usize> {
         if ask.traits.has(RequestFlags::QUARANTINED) {
-            return self.pick_quarantined(server, at, cx);
+            let found = self.pick_quarantined(server, at, cx);
+            return found.filter(|_| self.pool.servers[server].admits(1));
         }
         let picked = self.pick(server, ask, cx);
+        let is_busy = self.pool.servers[server].is_busy();
         // The connection that replaces a stale one is waited for.
-        if picked.is_none() && alone && !self.agenda.has_ends() {
-            self.pick_kept(server, ask, cx)
+        if picked.is_none() && alone && !is_busy && !self.agenda.has_ends() {
+            let found = self.pick_kept(server, ask, cx);
+            found.filter(|_| self.pool.servers[server].admits(1))
         } else {
             picked
         }

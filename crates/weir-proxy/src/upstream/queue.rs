@@ -224,6 +224,7 @@ pub(crate) mod tests {
             class: Default::default(),
             traits,
             received_us,
+            asked_us: received_us,
             echo: Stamp::default(),
         };
         Waiting { ask, bytes: id.index.number().to_be_bytes().to_vec() }

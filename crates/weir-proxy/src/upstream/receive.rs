@@ -188,6 +188,8 @@ impl Upstreams {
             }
             retire(server, &mut self.pool, &mut self.agenda, cx);
             self.work_off(cx);
+            self.placing().relieve_others(server, cx);
+            self.work_off(cx);
         }
     }
 

@@ -20,6 +20,7 @@ use weir_http::{Fields, Limits, Method, Version};
 use super::agenda::Ending;
 use super::doubts::doubt_everywhere;
 use super::left::look_at;
+use super::load::settle_permits;
 use super::lost::Loss;
 use super::pool::Pool;
 use super::send::{Outbox, push_copy};
@@ -151,6 +152,9 @@ fn marks(bytes: &[u8], fields: &Fields) -> Vec<u8> {
     marked.flat_map(|field| field.line.of(bytes)).copied().collect()
 }
 
+/// The requests of a rehearsal, and whether they are HEAD.
+const REQUESTS: [(&str, bool); 3] = [("GET", false), ("HEAD", true), ("GET", false)];
+
 /// Starts a rehearsal on a connection that has just become empty, if a target is known.
 #[cold]
 pub(super) fn begin(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &mut Context) {
@@ -164,16 +168,19 @@ pub(super) fn begin(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &m
     // A rehearsal must not delay client requests.
     let needed = machine.kept == Some(conn.position)
         || !machine.waiting.is_calm() && !machine.may_grow(false)
-        || machine.load() + 3 > machine.capacity;
+        || machine.load() + REQUESTS.len() as u32 > machine.capacity;
     if !fit || needed || machine.learned.rehearsal.under_way || !machine.standing.takes_new() {
         return;
+    }
+    if !machine.admits(REQUESTS.len() as u32) {
+        return settle_permits(server, pool, cx);
     }
     let Some(found) = machine.learned.rehearsal.found.take() else { return };
     machine.learned.rehearsal.under_way = true;
     let echo = cx.plan.upstreams[usize::from(machine.upstream)].echo.clone();
     (conn.wait.rehearses, conn.rest.unseen) = (true, false);
     conn.gate.hold = true;
-    for (method, is_head) in [("GET", false), ("HEAD", true), ("GET", false)] {
+    for (method, is_head) in REQUESTS {
         let ask = PendingRequest {
             traits: found.like.traits.with(RequestFlags::HEAD, is_head),
             ..found.like

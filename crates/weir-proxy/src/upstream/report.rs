@@ -107,6 +107,7 @@ impl View<'_> {
             depth: if pipelined { server.learned.depth() } else { 1 },
             fresh: server.fresh.as_deref().map(Fresh::report),
             limit: server.learned_limit(self.cx.now_us),
+            places: server.learned_places(),
             classes: server.learned.classes.report(),
             connections: conns.map(|conn| self.report_connection(at, server, conn)).collect(),
         }

@@ -2,10 +2,11 @@
 
 use super::Upstreams;
 use super::crowded::watch_first;
-use super::load::await_limit;
+use super::load::{await_limit, settle_permits, share_permits};
 use super::placing::{Place, Placing};
 use super::pool::Pool;
 use super::private_pool::Tried;
+use super::queue_timeout::watch_wait;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::cause::Cause;
 use crate::context::Context;
@@ -100,6 +101,8 @@ impl Upstreams {
             Asked::Refused(cause) => cx.answer_fails(ask.id, cause),
             Asked::Here(None) | Asked::Elsewhere { .. } => {}
         }
+        // One that was taken for a trial may not be needed.
+        settle_permits(server, &self.pool, cx);
         self.work_off(cx);
     }
 
@@ -133,8 +136,15 @@ impl Upstreams {
     #[inline]
     pub(super) fn dispatch(&mut self, server: ServerIndex, cx: &mut Context) {
         self.placing().dispatch(server, cx);
+        self.placing().relieve_others(server, cx);
         self.work_off(cx);
     }
+}
+
+/// There may be a permit of a server for which requests wait.
+pub(crate) fn on_permit(all: &mut Upstreams, server: ServerIndex, cx: &mut Context) {
+    all.placing().give_out(server, cx);
+    all.work_off(cx);
 }
 
 impl Placing<'_> {
@@ -159,6 +169,7 @@ impl Placing<'_> {
                     .waiting
                     .push_back(Waiting { ask, bytes: serialised(write) });
                 cx.counters.queue_waiting.add(1);
+                watch_wait(server, &ask, self.pool, cx);
                 self.dispatch(server, cx);
                 self.pool.servers[server].note_waiting(&ask, cx.now_us);
             }
@@ -209,6 +220,12 @@ impl Placing<'_> {
     /// others; or notes which connection is not good any more. The waiting requests are given out
     /// again when that has ended.
     pub(super) fn dispatch(&mut self, server: ServerIndex, cx: &mut Context) {
+        share_permits(server, self.pool, cx);
+        self.give_out(server, cx);
+    }
+
+    /// The same, and this worker uses what it was handed by others.
+    fn give_out(&mut self, server: ServerIndex, cx: &mut Context) {
         if self.pool.servers[server].kept.is_some() {
             self.pool.end_keeping(server, cx);
         }
@@ -220,6 +237,7 @@ impl Placing<'_> {
             }
         }
         self.pool.grow(server, cx);
+        settle_permits(server, self.pool, cx);
         if self.pool.servers[server].is_at_limit() {
             await_limit(server, self.pool, cx);
         }
@@ -286,7 +304,7 @@ fn serialised(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 impl Pool {
     /// Takes a request from its place in a line.
     #[inline]
-    fn take_waiting(
+    pub(super) fn take_waiting(
         &mut self,
         server: ServerIndex,
         alone: bool,

@@ -284,10 +284,15 @@ impl Server {
 
     /// Whether another connection is to be made now: requests wait for more than are on their way.
     pub(crate) fn wants_more(&self) -> bool {
-        let (shared, alone) =
+        let (mut shared, mut alone) =
             (self.waiting.line(false).len() as u32, self.waiting.line(true).len() as u32);
         if shared + alone == 0 {
             return false;
+        }
+        if let Some(available) = self.available() {
+            // More connections would have nothing to do.
+            let first = if self.may_grow(true) { alone.min(available) } else { 0 };
+            (alone, shared) = (alone.min(available), shared.min(available - first));
         }
         let each =
             if self.is_single() || self.waits_apart() { 1 } else { self.learned.depth().max(1) };
@@ -323,8 +328,8 @@ impl Server {
         self.inflight - self.moved + self.waiting.unparked() as u32 + self.flows + coming
     }
 
-    /// Whether nothing is put on any of the connections that are up until the response under way
-    /// has ended, and no other can be made.
+    /// Whether nothing is put on any of the connections that are up until a response under way has
+    /// ended, and no other can be made.
     pub(crate) fn is_held(&self) -> bool {
         !self.positions.held.is_empty()
             && self.positions.held.count() >= self.ready
@@ -340,7 +345,7 @@ impl Server {
     pub(crate) fn has_room(&self) -> bool {
         let room = self.positions.has_room()
             || self.contact.reach == Reach::Proven && self.may_grow(false);
-        self.standing.takes_new() && !self.is_full() && room
+        self.standing.takes_new() && !self.is_full() && !self.is_busy() && room
     }
 
     /// Recomputes what a connection may take. Call it after anything about the connection has
@@ -543,6 +548,15 @@ impl Server {
 
     /// Returns the position of the connection that takes this request now, if any does.
     pub(crate) fn pick(
+        &self,
+        ask: &PendingRequest,
+        tail: impl Fn(ConnKey) -> Option<ClientName>,
+    ) -> Option<usize> {
+        self.find(ask, tail).filter(|_| self.admits(1))
+    }
+
+    /// The same, whatever `concurrency` says.
+    fn find(
         &self,
         ask: &PendingRequest,
         tail: impl Fn(ConnKey) -> Option<ClientName>,

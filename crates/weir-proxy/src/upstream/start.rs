@@ -22,6 +22,7 @@ use super::slow_answer::SlowDetector;
 use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
 use crate::cross::hints::Hints;
+use crate::cross::permits::MyPermits;
 use crate::observe::server_stats::ServerStats;
 use crate::plan;
 
@@ -130,6 +131,9 @@ pub(super) fn machine(
     machine.learned.lasting = hints.lasting[server.index()].clone();
     machine.learned.load.limit = hints.limits[server.index()].clone();
     machine.learned.load.places = hints.places(server).clone();
+    let concurrency = plan.servers[index].concurrency.filter(|_| !plan.pool.is_private());
+    machine.learned.load.permits = concurrency
+        .map(|most| MyPermits::new(hints.permits(server).clone(), (cx.worker, cx.workers), most));
     machine.notable_from = plan.notable_from();
     machine.measure_by(plan.balance.statistic().filter(|_| plan.servers.len() > 1));
     machine.standing.retire(plan.servers[index].retired);

@@ -10,6 +10,7 @@ use super::left::check_left;
 use super::orders::NEVER_US;
 use super::overlooked::check_silence;
 use super::pool::Pool;
+use super::queue_timeout::end_waits;
 use super::tunnels;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::token::Token;
@@ -54,6 +55,7 @@ impl Upstreams {
                 self.private.retry(key, &mut self.pool, &mut self.groups, cx)
             }
             Some(Token::Limit { server }) => {
+                end_waits(server, &mut self.pool, cx);
                 self.pool.servers[server].look_at_limit(cx.now_us);
                 self.dispatch(server, cx);
             }

@@ -110,7 +110,7 @@ fn a_retry_crosses_workers() {
 #[test]
 fn a_request_does_not_circle_between_dead_servers() {
     let mut two = plan(2, 1);
-    two.upstreams[0].connect_retries = 3;
+    two.upstreams[0].retry.connect_retries = 3;
     let mut world = World::started(two, 2, 1);
     for server in 0..2 {
         world.servers[server].serve = Box::new(|_| Some(vec![Do::Rst]));

@@ -726,7 +726,7 @@ fn a_session_whose_server_goes_away() {
     for (workers, connections) in [(1, 2), (2, 1)] {
         for allow_failover in [true, false] {
             let mut plan = sticky(2, connections, allow_failover);
-            plan.upstreams[0].connect_retries = 1;
+            plan.upstreams[0].retry.connect_retries = 1;
             let mut world = World::started(plan, workers, 1);
             let client = world.client_of(0);
             let server = server_of(&mut world, client, "/v?n=00000001", "");

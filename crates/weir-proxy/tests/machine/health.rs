@@ -595,7 +595,7 @@ fn a_suspended_server_is_awaited_by_all_workers() {
 fn a_suspended_server_gets_what_a_dying_one_had() {
     for workers in [1, 2] {
         let mut plan = plan_with_rule(2, 1);
-        plan.upstreams[0].connect_retries = 1;
+        plan.upstreams[0].retry.connect_retries = 1;
         let mut world = World::started(plan, workers, 1);
         let status = Rc::new(Cell::new(500));
         switched(&mut world, 0, &status);
@@ -631,7 +631,7 @@ fn a_dead_server_beside_a_suspended_one_is_no_full_queue() {
     for workers in [1, 2] {
         let mut plan = plan_with_rule(2, 2);
         plan.upstreams[0].all_down = AllDown::Refuse;
-        plan.upstreams[0].connect_retries = 1;
+        plan.upstreams[0].retry.connect_retries = 1;
         let mut world = World::started(plan, workers, 1);
         let status = Rc::new(Cell::new(500));
         switched(&mut world, 0, &status);

@@ -319,7 +319,7 @@ fn all_servers_close_after_each_answer() {
 #[test]
 fn a_server_that_died_often_is_waited_for_as_long_as_any_other() {
     let mut impatient = plan(1, 1);
-    impatient.upstreams[0].connect_retries = 3;
+    impatient.upstreams[0].retry.connect_retries = 3;
     let mut world = World::started(impatient, 1, 1);
     let first = world.client();
     world.get(first, "00000000");

@@ -19,6 +19,7 @@ mod canaries;
 mod circles;
 mod compress;
 mod compress_away;
+mod concurrency;
 mod crash;
 mod crowded;
 mod cuts;

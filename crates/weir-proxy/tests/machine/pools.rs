@@ -354,7 +354,7 @@ fn a_connection_for_each_upstream() {
 #[test]
 fn many_that_wait_for_a_server_cost_few_turns() {
     let mut plan = pool(Pool::Pinned, 2, 8);
-    plan.upstreams[0].connect_retries = 5;
+    plan.upstreams[0].retry.connect_retries = 5;
     let mut world = World::started(plan, 1, 1);
     world.servers.iter_mut().for_each(|server| server.door = Door::Refuses);
     for n in 0..500 {

@@ -148,7 +148,7 @@ fn f1_upgrade_refused() {
 #[test]
 fn an_upgrade_without_a_server_is_answered_and_the_connection_goes_on() {
     let mut limited = plan(1, 1);
-    limited.upstreams[0].connect_retries = 1;
+    limited.upstreams[0].retry.connect_retries = 1;
     let mut world = World::new(limited, 1, 1);
     world.servers[0].door = crate::world::Door::Refuses;
     world.run_for(1_000_000);

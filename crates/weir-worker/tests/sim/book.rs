@@ -36,6 +36,8 @@ pub struct Book {
     pub answers: u64,
     /// Most requests that a server saw unanswered on one connection.
     pub depth_max: usize,
+    /// The most that were unanswered at one server.
+    pub at_once_max: usize,
     /// How often weir may send a request again after a failure; None: not judged.
     pub tries_max: Option<u32>,
     /// Bytes that the parties of the run sent and received.

@@ -78,13 +78,21 @@ pub fn turn_pool(upstream: &mut UpstreamPlan, rng: &mut Rng) {
     }
 }
 
+/// Returns how many requests a server works on at once: in most worlds any number.
+pub fn concurrency(rng: &mut Rng) -> Option<u32> {
+    rng.chance(120).then(|| *rng.pick(&[1, 2, 5]))
+}
+
 /// Their settings, for messages.
 pub fn told(upstream: &UpstreamPlan) -> String {
     let UpstreamPlan { pool, balance, failover, health, all_down, slow_start_us, .. } = upstream;
     let backups: Vec<bool> = upstream.servers.iter().map(|server| server.backup).collect();
     let sticky = upstream.sticky.as_ref().map(|sticky| sticky.allow_failover);
-    let retries =
-        (upstream.retry.per_request_max, upstream.retry.nonidempotent, upstream.connect_retries);
+    let retries = (
+        upstream.retry.per_request_max,
+        upstream.retry.nonidempotent,
+        upstream.retry.connect_retries,
+    );
     format!(
         "{pool:?}, {balance:?}, backups {backups:?}, slow start {slow_start_us} us, sticky \
          (failover) {sticky:?}, {all_down:?}, \
@@ -100,7 +108,7 @@ fn turn_retries(upstream: &mut UpstreamPlan, rng: &mut Rng) {
         upstream.retry.nonidempotent = true;
     }
     if rng.chance(300) {
-        upstream.connect_retries = *rng.pick(&[0, 1, 3, 100]);
+        upstream.retry.connect_retries = *rng.pick(&[0, 1, 3, 100]);
     }
     if rng.chance(300) {
         upstream.retry.budget_percent = *rng.pick(&[0, 1, 100]);

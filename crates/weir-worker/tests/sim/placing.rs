@@ -181,6 +181,42 @@ fn requests_that_may_be_slow_ride_alone() {
     });
 }
 
+/// However many clients ask, of whichever worker, and however their requests share connections.
+#[test]
+fn a_server_has_no_more_at_once_than_configured() {
+    each_seed(seeds_of(20), |seed| {
+        let style = Style { delay_us_max: 20_000, ..Style::honest() };
+        let mut scenario = scenario(seed, style);
+        scenario.workers = 1 + (seed % 3) as u16;
+        let concurrency = 1 + (seed / 3 % 5) as u32;
+        let upstream = &mut scenario.plan_mut().upstreams[0];
+        upstream.servers[0].concurrency = Some(concurrency);
+        // What is sent again elsewhere counts once.
+        upstream.sharing.escape = Some(false);
+        upstream.pipeline = match seed % 4 {
+            0 => PipelineMode::Off,
+            1 => PipelineMode::Depth(8),
+            _ => PipelineMode::Adaptive,
+        };
+        let run = Run::new(scenario);
+        for round in 0..40 {
+            for client in 0..CROWD {
+                let path = if client == 0 { "/odd" } else { "/v" };
+                add(&run, path, small(&format!("a{round:03x}{client:01x}")), round * BEAT_US);
+            }
+        }
+        run.pass(40 * SECOND, || run.book.borrow().clients_done == 40 * CROWD);
+        let most = run.book.borrow().at_once_max;
+        if most != concurrency as usize {
+            run.fail(&format!("{most} requests at once, and {concurrency} are configured"));
+        }
+        run.finish_with(|book| {
+            let lost = book.entries.iter().find(|(_, entry)| entry.outcome != Outcome::Answered);
+            lost.map_or(Ok(()), |(nonce, entry)| Err(format!("{nonce} got {:?}", entry.outcome)))
+        });
+    });
+}
+
 /// A server that bears its rehearsal, and dies when requests of clients share a connection.
 #[test]
 fn a_server_that_dies_of_company_dies_twice_at_most() {

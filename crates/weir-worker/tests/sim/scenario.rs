@@ -236,6 +236,9 @@ impl Scenario {
         let upstream = &mut self.plan_mut().upstreams[0];
         dials::turn(upstream, rng);
         dials::turn_pool(upstream, pool);
+        let concurrency = dials::concurrency(&mut Rng::new(self.seed ^ 0xc0c));
+        let upstream = &mut self.plan_mut().upstreams[0];
+        upstream.servers.iter_mut().for_each(|server| server.concurrency = concurrency);
         let upstream = &self.plan.upstreams[0];
         self.manners.cookies = upstream.sticky.is_some();
         self.manners.keys = upstream.balance != Method::default();

@@ -330,6 +330,8 @@ impl Server {
             connection.open_nonce = Some(request.nonce().to_owned());
             book.arrived((server, connection.peer), request, ignored);
         }
+        let at_once = self.conns.values().map(|connection| connection.judge.unanswered()).sum();
+        book.at_once_max = book.at_once_max.max(at_once);
     }
 
     /// Acts before the body of the request has come: sends 100 (Continue), or begins the script of

@@ -371,13 +371,25 @@ pub(crate) struct Server {
     pub(crate) depth: u32,
     /// With `pool "fresh"`.
     pub(crate) fresh: Option<Fresh>,
-    /// The learned limit, where more requests at once are worse.
-    pub(crate) limit: Option<ConcurrencyLimit>,
+    #[serde(flatten)]
+    pub(crate) bounds: ServerBounds,
     pub(crate) answers: Answers,
     /// All its counters; a counter with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
     pub(crate) window: Window,
     pub(crate) last_problem: Option<Problem>,
+}
+
+/// How much a server takes at once.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ServerBounds {
+    /// The configured limit of requests that it works on at once.
+    pub(crate) concurrency: Option<u32>,
+    /// The learned limit, where more requests at once are worse.
+    pub(crate) limit: Option<ConcurrencyLimit>,
+    /// Connections that it serves at a time, if weir has learned that.
+    pub(crate) places: Option<u32>,
 }
 
 impl Server {
@@ -582,7 +594,13 @@ mod tests {
             ..Status::default()
         };
         let detail = ServerStatus {
-            server: Server { limit: Some(ConcurrencyLimit::default()), ..Server::default() },
+            server: Server {
+                bounds: ServerBounds {
+                    limit: Some(ConcurrencyLimit::default()),
+                    ..ServerBounds::default()
+                },
+                ..Server::default()
+            },
             classes: vec![Class::default()],
             rows: vec![Row::default()],
             ..ServerStatus::default()

@@ -423,6 +423,12 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each("server_limit", help, &|server| {
         server.now.as_ref()?.limit.map(|learned| learned.limit.into())
     });
+    let help = "Limit of requests at once (`concurrency`).";
+    each("server_concurrency", help, &|server| server.plan(plan).1.concurrency.map(u64::from));
+    let help = "Connections that the server serves at a time, if weir has learned that.";
+    each("server_places", help, &|server| {
+        server.now.as_ref()?.places.map(|places| places.get().into())
+    });
     each("server_tunnels", "Connections joined with a client.", &now(|now| now.tunnels));
     each(
         "server_trusted",

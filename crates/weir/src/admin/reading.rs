@@ -8,6 +8,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -146,6 +147,8 @@ pub(crate) struct Now {
     pub(crate) fresh: Option<FreshNow>,
     /// Requests at once, if weir has learned that more are worse.
     pub(crate) limit: Option<LearnedLimit>,
+    /// Connections that it serves at a time, if weir has learned that.
+    pub(crate) places: Option<NonZeroU32>,
 }
 
 /// Kept connections compared with connections made for one request.
@@ -425,6 +428,7 @@ impl Now {
             depth: report.depth,
             fresh: report.fresh.map(FreshNow::of),
             limit: report.limit,
+            places: report.places,
         }
     }
 
@@ -450,6 +454,7 @@ impl Now {
         self.penalty_us = self.penalty_us.max(other.penalty_us);
         self.depth = self.depth.max(other.depth);
         self.limit = self.limit.or(other.limit);
+        self.places = self.places.or(other.places);
         self.fresh = match (self.fresh, other.fresh) {
             (Some(one), Some(other)) => Some(one.merged(other)),
             (one, other) => one.or(other),

@@ -1,6 +1,7 @@
 //! Reading -> the JSON document of `document`. Called by `routes`; pure.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,8 +17,8 @@ use weir_worker::WorkerReport;
 
 use super::document::{
     Accepting, Bans, Certificate, Class, Clients, ConcurrencyLimit, Connections, Fresh, Io,
-    Latency, Limit, Name, Problem, Reload, Row, Server, ServerFile, ServerStatus, Shield,
-    ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
+    Latency, Limit, Name, Problem, Reload, Row, Server, ServerBounds, ServerFile, ServerStatus,
+    Shield, ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
 };
 use crate::bans::{self, Figures, wall_us};
 use crate::certificates::{Board, FileShown, Shown};
@@ -376,7 +377,11 @@ fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Serve
         penalty_for: now.and_then(|now| now.penalty_for).map(|doubt| doubt.word().to_owned()),
         depth: now.map_or(0, |now| now.depth),
         fresh: now.and_then(|now| now.fresh).map(fresh),
-        limit: now.and_then(|now| now.limit).map(limit),
+        bounds: ServerBounds {
+            concurrency: plan.concurrency,
+            limit: now.and_then(|now| now.limit).map(limit),
+            places: now.and_then(|now| now.places).map(NonZeroU32::get),
+        },
         answers: Counts::of(&reading.totals).answers.into(),
         totals: totals(&reading.totals),
         window: window(&reading.lately),

@@ -38,9 +38,10 @@ fn found(plan: &UpstreamPlan) -> Vec<&ServerPlan> {
 }
 
 /// Returns what may differ for a server of the same name.
-fn told(server: &ServerPlan) -> (u32, bool, [u32; 3], Option<u32>) {
+fn told(server: &ServerPlan) -> (u32, bool, [u32; 3], [Option<u32>; 2]) {
     let connections = [server.connections_min, server.connections, server.connections_max];
-    (server.weight, server.backup, connections, server.tcp_connections_max)
+    let limits = [server.concurrency, server.tcp_connections_max];
+    (server.weight, server.backup, connections, limits)
 }
 
 #[cfg(test)]
@@ -81,10 +82,11 @@ mod tests {
         assert!(lines(&first, &at(&[3, 2])).is_empty());
         assert_eq!(lines(&first, &written.located(&Known::default())).len(), 2);
         // A changed server has a line as well.
-        let changes: [fn(&mut ServerPlan); 4] = [
+        let changes: [fn(&mut ServerPlan); 5] = [
             |server| server.weight += 1,
             |server| server.backup = true,
             |server| server.connections_max += 1,
+            |server| server.concurrency = Some(7),
             |server| server.tcp_connections_max = Some(7),
         ];
         for change in changes {

@@ -17,7 +17,7 @@ use crate::names::meant;
 pub(crate) const TEMPORARY_MAX: usize = 256;
 
 /// Options of a server that mean nothing if connections belong to clients.
-const OF_SHARED: [&str; 3] = ["connections-min", "connections", "connections-max"];
+const OF_SHARED: [&str; 4] = ["connections-min", "connections", "connections-max", "concurrency"];
 
 /// A server to add.
 #[derive(Debug, Clone, PartialEq, Eq)]

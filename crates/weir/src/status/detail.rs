@@ -94,8 +94,15 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
     if let Some(fresh) = &server.fresh {
         facts.push(("fresh", self::fresh(fresh)));
     }
-    if let Some(limit) = &server.limit {
+    if let Some(most) = server.bounds.concurrency {
+        facts.push(("concurrency", format!("at most {most} requests at once, as configured")));
+    }
+    if let Some(limit) = &server.bounds.limit {
         facts.push(("limit", self::limit(limit)));
+    }
+    if let Some(places) = server.bounds.places {
+        let more = "further ones got no response before others closed";
+        facts.push(("places", format!("{places} connections at once, learned: {more}")));
     }
     for (name, key) in [("doubts", "doubts"), ("glitches", "glitches"), ("closes", "closes")] {
         let counts =

@@ -365,7 +365,7 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
     if let Some(fresh) = server.fresh.as_ref().filter(|fresh| fresh.in_force > 0) {
         parts.push(super::detail::fresh(fresh));
     }
-    if let Some(limit) = &server.limit {
+    if let Some(limit) = &server.bounds.limit {
         parts.push(super::detail::limit(limit));
     }
     if let Some(problem) =

@@ -40,8 +40,26 @@ struct Temporary {
     connections_min: u32,
     connections: u32,
     connections_max: u32,
+    /// Missing from versions that did not know it.
+    #[serde(default)]
+    concurrency: Option<u32>,
     weight: u32,
     backup: bool,
+}
+
+impl Temporary {
+    /// Returns a server with these options.
+    fn applied_to(self, server: ServerPlan) -> ServerPlan {
+        ServerPlan {
+            connections_min: self.connections_min,
+            connections: self.connections,
+            connections_max: self.connections_max,
+            concurrency: self.concurrency,
+            weight: self.weight,
+            backup: self.backup,
+            ..server
+        }
+    }
 }
 
 /// Servers that were added, by the name of their upstream as written.
@@ -71,6 +89,7 @@ pub(super) fn read(plan: &Plan, workers: &Handle) -> Option<Vec<Ordered>> {
             connections_min: server.connections_min,
             connections: server.connections,
             connections_max: server.connections_max,
+            concurrency: server.concurrency,
             weight: server.weight,
             backup: server.backup,
         });
@@ -87,11 +106,7 @@ pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<
     let (mut all, mut lost) = (Added::new(), BTreeSet::new());
     let forward = written.forward.as_ref().map(|forward| forward.upstream);
     for Ordered { upstream, server, temporary, .. } in orders {
-        let Some(Temporary { connections_min, connections, connections_max, weight, backup }) =
-            *temporary
-        else {
-            continue;
-        };
+        let Some(temporary) = *temporary else { continue };
         // For routes with another `pool` another upstream may have the same servers.
         let upstream = written_name(upstream);
         let plans = written.upstreams.iter().enumerate().filter(|(at, _)| Some(*at) != forward);
@@ -111,14 +126,7 @@ pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<
         };
         let servers = all.entry(plan.written_name().to_owned()).or_default();
         if servers.iter().all(|other| other.name != *server) {
-            servers.push(ServerPlan {
-                connections_min,
-                connections,
-                connections_max,
-                weight,
-                backup,
-                ..located
-            });
+            servers.push(temporary.applied_to(located));
         }
     }
     (all, lost)
@@ -179,6 +187,7 @@ route { proxy "app"; }
                 connections_min: 1,
                 connections: 2,
                 connections_max: 3,
+                concurrency: Some(5),
                 weight: 4,
                 backup: true,
             }),
@@ -190,8 +199,8 @@ route { proxy "app"; }
         let (all, lost) = temporary(&plan, &orders);
         let server = &all["app"][0];
         assert_eq!(
-            (all.len(), all["app"].len(), server.name.as_str(), server.weight),
-            (1, 1, "10.0.0.2:80", 4)
+            (all.len(), all["app"].len(), server.name.as_str(), server.weight, server.concurrency),
+            (1, 1, "10.0.0.2:80", 4, Some(5))
         );
         assert_eq!(
             lost.into_iter().collect::<Vec<_>>(),

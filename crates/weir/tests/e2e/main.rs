@@ -21,6 +21,7 @@ mod cache_verbs;
 mod chaos;
 mod clients;
 mod compress;
+mod concurrency;
 mod destinations;
 mod discovery;
 mod failures;

@@ -104,9 +104,33 @@ impl<'t> Haproxy<'t, '_, '_> {
                 }
             }
         }
+        self.queue_timeout(at, upstream);
         let found = (!is_empty).then_some(upstream);
         self.backends.insert(at, found);
         found
+    }
+
+    /// Sets the longest wait for a server with `maxconn`: `timeout queue`, or without that `timeout
+    /// connect`.
+    fn queue_timeout(&mut self, at: usize, upstream: usize) {
+        let ours = &self.draft.upstreams[upstream];
+        let forward_us = ours.amounts.get("forward-timeout").unwrap_or(60_000_000);
+        if ours.servers.iter().all(|server| server.connections.is_none()) {
+            return;
+        }
+        let line =
+            self.one(at, &["timeout", "queue"]).or_else(|| self.one(at, &["timeout", "connect"]));
+        let us = line.and_then(|line| Some((line, super::fate::time(line.argument(2))?)));
+        match us {
+            Some((line, us)) if (1..forward_us).contains(&us) => {
+                self.draft.amount(Some(upstream), line, "queue-timeout", us);
+            }
+            Some((line, _)) if line.argument(1) == "queue" => self.draft.different(
+                line,
+                "in weir the wait for a server counts in `forward-timeout`, which is no longer",
+            ),
+            _ => {}
+        }
     }
 
     fn server_line(

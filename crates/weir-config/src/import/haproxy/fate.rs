@@ -107,17 +107,8 @@ const FATES: Fates = &[
         ],
         Fate::Unneeded,
     ),
-    (
-        &[
-            "timeout check",
-            "timeout queue",
-            "timeout client-fin",
-            "timeout server-fin",
-            "unique-id*",
-        ],
-        Fate::Unneeded,
-    ),
-    (&["timeout tarpit"], Fate::Done),
+    (&["timeout check", "timeout client-fin", "timeout server-fin", "unique-id*"], Fate::Unneeded),
+    (&["timeout queue", "timeout tarpit"], Fate::Done),
     (&["log"], Fate::Missing(Missing::Syslog)),
     (
         &["log-format", "capture", "option log-separate-errors"],

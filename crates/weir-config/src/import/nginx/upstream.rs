@@ -95,7 +95,14 @@ impl Nginx<'_, '_, '_> {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             match (name, value.parse::<u64>()) {
                 ("weight", Ok(weight)) => server.weight = weight,
-                ("max_conns", Ok(most)) => server.connections = (most > 0).then_some(most),
+                ("max_conns", Ok(most)) => {
+                    server.connections = (most > 0).then_some(most);
+                    self.draft.different(
+                        node,
+                        "weir counts requests over all its workers, and those beyond the number \
+                            wait; `queue-timeout` bounds the wait",
+                    );
+                }
                 ("max_fails", Ok(most)) => fails = Some(most),
                 ("fail_timeout", _) => window = time(value),
                 ("backup", _) => server.backup = true,

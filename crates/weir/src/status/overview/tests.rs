@@ -155,7 +155,14 @@ fn one_server() -> document::ServerStatus {
             penalty_for: Some("garbage".to_owned()),
             trust: "penalty".to_owned(),
             depth: 1,
-            limit: Some(document::ConcurrencyLimit { requests: 48, before: 96, gain_percent: 41 }),
+            bounds: document::ServerBounds {
+                limit: Some(document::ConcurrencyLimit {
+                    requests: 48,
+                    before: 96,
+                    gain_percent: 41,
+                }),
+                ..document::ServerBounds::default()
+            },
             last_problem: Some(Problem { word: "reset".to_owned(), ago_us: 3_000_000 }),
             ..server("10.0.0.2:9090", "up", None)
         },
