@@ -1,13 +1,13 @@
-//! Proves: `concurrency` is the most that a server works on at once, however requests share
-//! connections and workers; others wait, or go where there is room, and nobody waits for a client
-//! that does not read. A wait ends after `queue-timeout` with 503, or at the fallback, unless a
-//! server may have the request. How: slow servers, counted at each millisecond.
-//! docs/connections.md#limit-what-a-server-works-on-at-once
+//! Proves: a server never works on more requests than `concurrency`, for any number of workers and
+//! requests on a connection. Further requests wait or go to a server that has room. A client that
+//! does not read delays no other. A request waits at most `queue-timeout`, then it gets 503 or goes
+//! to the fallback, unless a server may have received it. How: slow servers, and a count of their
+//! requests each millisecond. docs/connections.md#limit-what-a-server-works-on-at-once
 
 use weir_proxy::plan::{AllDown, PipelineMode, Plan};
 
 use crate::placement::{adaptive, answered, burst};
-use crate::world::{Do, World, answer};
+use crate::world::{Do, World, answer, plan};
 
 /// The time of each response.
 const TOOK_US: u64 = 20_000;
@@ -28,7 +28,34 @@ fn limited(pipeline: PipelineMode, most: u32) -> Plan {
     plan
 }
 
-/// Requests at a server, over all workers.
+/// Sends this many GETs, each of a new client of the worker that `worker_of` names. Returns the
+/// clients.
+fn ask(
+    world: &mut World,
+    letter: char,
+    count: usize,
+    worker_of: impl Fn(usize) -> usize,
+) -> Vec<usize> {
+    let mut send = |n| {
+        let client = world.client_of(worker_of(n));
+        world.get(client, &format!("{letter}{n:07}"));
+        client
+    };
+    (0..count).map(&mut send).collect()
+}
+
+/// Returns a plan of two servers with these limits.
+fn pair(concurrency: [Option<u32>; 2]) -> Plan {
+    let mut plan = plan(2, 1);
+    plan.upstreams[0].pipeline = PipelineMode::Off;
+    for (server, concurrency) in plan.upstreams[0].servers.iter_mut().zip(concurrency) {
+        (server.connections, server.connections_max) = (8, 8);
+        server.concurrency = concurrency;
+    }
+    plan
+}
+
+/// Returns the number of requests at a server, over all workers.
 fn at_once(world: &World, server: usize) -> u32 {
     world.nodes.iter().map(|node| node.engine.report().servers[server].unanswered).sum()
 }
@@ -81,21 +108,9 @@ fn workers_take_turns() {
         plan.upstreams[0].servers[0].connections_min = 2;
         let mut world = World::started(plan, 2, 1);
         slow(&mut world);
-        let many: Vec<usize> = (0..40)
-            .map(|n| {
-                let client = world.client_of(0);
-                world.get(client, &format!("a{n:07}"));
-                client
-            })
-            .collect();
+        let many = ask(&mut world, 'a', 40, |_| 0);
         world.run_for(TOOK_US / 2);
-        let few: Vec<usize> = (0..4)
-            .map(|n| {
-                let client = world.client_of(1);
-                world.get(client, &format!("b{n:07}"));
-                client
-            })
-            .collect();
+        let few = ask(&mut world, 'b', 4, |_| 1);
         world.run_for(10 * (TOOK_US + 1_000) / u64::from(limit));
         assert_eq!(answered(&world, &few), 4, "{limit}");
         let others = answered(&world, &many);
@@ -106,16 +121,10 @@ fn workers_take_turns() {
     }
 }
 
-/// One of two servers would be chosen for each, but the other one has room.
+/// A request goes to a server that has room instead of a busy one.
 #[test]
 fn others_have_what_a_busy_server_has_no_room_for() {
-    let mut plan = crate::world::plan(2, 1);
-    plan.upstreams[0].pipeline = PipelineMode::Off;
-    for server in &mut plan.upstreams[0].servers {
-        (server.connections, server.connections_max) = (8, 8);
-    }
-    plan.upstreams[0].servers[0].concurrency = Some(1);
-    let mut world = World::started(plan, 1, 1);
+    let mut world = World::started(pair([Some(1), None]), 1, 1);
     slow(&mut world);
     let clients = burst(&mut world, "/v", 'q', 0, 6);
     let most = most_at_once(&mut world, TOOK_US + 2_000);
@@ -123,15 +132,10 @@ fn others_have_what_a_busy_server_has_no_room_for() {
     world.finish();
 }
 
-/// All wait for the one that is slow; the other one is done, and gets them.
+/// A server that is done takes over requests that wait for a slow one.
 #[test]
 fn who_is_done_takes_over_what_waits_elsewhere() {
-    let mut plan = crate::world::plan(2, 1);
-    plan.upstreams[0].pipeline = PipelineMode::Off;
-    for server in &mut plan.upstreams[0].servers {
-        (server.connections, server.connections_max, server.concurrency) = (8, 8, Some(1));
-    }
-    let mut world = World::started(plan, 1, 1);
+    let mut world = World::started(pair([Some(1); 2]), 1, 1);
     for (server, took_us) in world.servers.iter_mut().zip([10 * TOOK_US, TOOK_US]) {
         server.serve = Box::new(move |seen| {
             seen.complete.then(|| vec![Do::Delay(took_us), Do::Answer(answer(seen.request))])
@@ -165,13 +169,7 @@ fn who_does_not_read_takes_no_place() {
         world.stall(reader, true);
         world.get(reader, "l0000000");
         world.run_for(10_000);
-        let clients: Vec<usize> = (0..10)
-            .map(|n| {
-                let client = world.client_of(workers as usize - 1);
-                world.get(client, &format!("q{n:07}"));
-                client
-            })
-            .collect();
+        let clients = ask(&mut world, 'q', 10, |_| workers as usize - 1);
         world.run_for(2_000_000);
         assert_eq!(answered(&world, &clients), 10, "{workers}");
         world.stall(reader, false);
@@ -209,13 +207,7 @@ fn a_wait_ends_with_503() {
         plan.upstreams[0].queue_timeout_us = Some(TIMEOUT_US);
         let mut world = World::started(plan, workers, 1);
         slow(&mut world);
-        let clients: Vec<usize> = (0..12)
-            .map(|n| {
-                let client = world.client_of(n % usize::from(workers));
-                world.get(client, &format!("{n:08}"));
-                client
-            })
-            .collect();
+        let clients = ask(&mut world, 'w', 12, |n| n % usize::from(workers));
         world.run_for(TIMEOUT_US - 5_000);
         let served = answered(&world, &clients);
         assert!((1..=2).contains(&served), "as many as there is time for: {served}");
@@ -272,7 +264,7 @@ fn each_wait_has_its_own_end() {
 
 #[test]
 fn a_wait_ends_at_the_fallback() {
-    let mut plan = crate::world::plan(2, 1);
+    let mut plan = plan(2, 1);
     let spare = plan.upstreams[0].servers.pop().unwrap();
     let mut other = plan.upstreams[0].clone();
     (other.name, other.servers) = ("spare".to_owned(), vec![spare]);

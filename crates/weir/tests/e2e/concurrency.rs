@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use crate::kit::{
-    Behaviour, Client, Gone, Io, Link, Server, Weir, eventually, nonce, on_both_drivers, status,
+    Behaviour, Gone, Io, Link, Server, Weir, all_answered, eventually, on_both_drivers, scattered,
+    server_status, status,
 };
 use weir_check::Request;
-use weir_check::upstreams::check_honest;
 
 on_both_drivers!(
     a_server_works_on_no_more_at_once_than_configured,
@@ -41,27 +41,14 @@ fn limited(server: &Server, concurrency: u32, more: &str) -> String {
     )
 }
 
-fn ask(weir: &Weir, count: usize) -> Vec<(Client, String)> {
-    let send = |_| {
-        let (mut client, nonce) = (Client::connect(weir.address), nonce());
-        client.get(&format!("/victim?n={nonce}"));
-        (client, nonce)
-    };
-    (0..count).map(send).collect()
-}
-
-fn of_server(weir: &Weir) -> serde_json::Value {
-    status(weir)["upstreams"][0]["servers"][0].clone()
-}
-
 fn a_server_works_on_no_more_at_once_than_configured(io: Io) {
     let counting = Counting::default();
     let most = Arc::clone(&counting.most);
     let server = Server::start(counting);
     let weir = Weir::start(io, 3, &limited(&server, 3, ""));
-    let clients = ask(&weir, 20);
+    let clients = scattered(&weir, 20);
     eventually("three are sent, and the others wait", || {
-        let now = of_server(&weir);
+        let now = server_status(&weir);
         now["in_flight"] == 3 && now["waiting"] == 17
     });
     eventually("the server has them", || most.load(SeqCst) == 3);
@@ -69,12 +56,10 @@ fn a_server_works_on_no_more_at_once_than_configured(io: Io) {
     let shown = weir.answer(&["status", "server", "app", &name]);
     assert!(shown.contains("at most 3 requests at once, as configured"), "{shown}");
     server.tell("open");
-    for (mut client, nonce) in clients {
-        check_honest(&nonce, &client.reply()).unwrap();
-    }
+    all_answered(clients);
     assert_eq!(most.load(SeqCst), 3);
     // Each of three workers may find three permits when a request gets in line, before others do.
-    let waited = &of_server(&weir)["totals"]["concurrency_waits"];
+    let waited = &server_status(&weir)["totals"]["concurrency_waits"];
     assert!(waited.as_u64() >= Some(20 - 3 * 3), "{waited}");
     weir.stop();
     server.finish();
@@ -83,9 +68,9 @@ fn a_server_works_on_no_more_at_once_than_configured(io: Io) {
 fn who_waits_too_long_gets_503_or_the_fallback(io: Io) {
     let server = Server::start(Counting::default());
     let weir = Weir::start(io, 2, &limited(&server, 1, "queue-timeout \"100ms\""));
-    let mut clients = ask(&weir, 1);
+    let first = scattered(&weir, 1);
     server.wait("the first is there", |log| log.requests.len() == 1);
-    for (mut client, _) in ask(&weir, 4) {
+    for (mut client, _) in scattered(&weir, 4) {
         let reply = client.reply();
         assert_eq!((reply.status, reply.fields.has("retry-after")), (503, true));
     }
@@ -97,13 +82,10 @@ fn who_waits_too_long_gets_503_or_the_fallback(io: Io) {
         limited(&server, 1, "queue-timeout \"100ms\"; fallback \"spare\"")
     ));
     weir.answer(&["reload"]);
-    for (mut client, nonce) in ask(&weir, 4) {
-        check_honest(&nonce, &client.reply()).unwrap();
-    }
+    all_answered(scattered(&weir, 4));
     assert_eq!(spare.log().requests.len(), 4);
     server.tell("open");
-    let (mut client, nonce) = clients.remove(0);
-    check_honest(&nonce, &client.reply()).unwrap();
+    all_answered(first);
     weir.stop();
     server.finish();
     spare.finish();

@@ -14,7 +14,7 @@ use weir_check::upstreams::check_honest;
 use crate::kit::unix::UnixFront;
 use crate::kit::{
     Client, Gone, Honest, Io, Link, Scratch, Server, Weir, eventually, nonce, on_both_drivers,
-    status,
+    server_status,
 };
 
 on_both_drivers!(good_kept_connections_are_used; alone: requests_leave_slow_kept_connections);
@@ -50,25 +50,21 @@ fn ask_all(clients: &mut [Client]) {
     }
 }
 
-fn of_server(weir: &Weir) -> serde_json::Value {
-    status(weir)["upstreams"][0]["servers"][0].clone()
-}
-
 fn requests_leave_slow_kept_connections(io: Io) {
     let (server, scratch) = (Server::start(tied), Scratch::new());
     let path = scratch.path("app.sock");
     let front = UnixFront::start(&path, server.address);
     let weir = Weir::start(io, 1, &app(&front));
     let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(weir.address)).collect();
-    assert_eq!(of_server(&weir)["fresh"]["in_force"], 0);
+    assert_eq!(server_status(&weir)["fresh"]["in_force"], 0);
     eventually("requests have connections of their own", || {
         ask_all(&mut clients);
-        of_server(&weir)["fresh"]["in_force"] == 1
+        server_status(&weir)["fresh"]["in_force"] == 1
     });
     let before = front.accepted();
     ask_all(&mut clients);
     assert!(front.accepted() >= before + 8, "{} and {before}", front.accepted());
-    let told = of_server(&weir);
+    let told = server_status(&weir);
     let p99 = |kind: &str| told["fresh"][kind].as_u64().expect("it is known");
     assert!(p99("kept_p99_us") > 4 * p99("fresh_p99_us"), "{told}");
     assert!(
@@ -84,9 +80,9 @@ fn requests_leave_slow_kept_connections(io: Io) {
     fs::remove_file(&path).expect("it is there");
     eventually("kept connections are used", || {
         ask_all(&mut clients);
-        of_server(&weir)["fresh"]["in_force"] == 0
+        server_status(&weir)["fresh"]["in_force"] == 0
     });
-    let told = of_server(&weir);
+    let told = server_status(&weir);
     assert!(told["totals"]["fresh_failures"].as_u64() >= Some(8), "{told}");
     assert_eq!(told["state"], "up");
     weir.stop();
@@ -100,10 +96,10 @@ fn good_kept_connections_are_used(io: Io) {
     let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(weir.address)).collect();
     eventually("both kinds are known", || {
         ask_all(&mut clients);
-        let told = of_server(&weir);
+        let told = server_status(&weir);
         told["fresh"]["kept_p99_us"].is_u64() && told["fresh"]["fresh_p99_us"].is_u64()
     });
-    let told = of_server(&weir);
+    let told = server_status(&weir);
     let (all, fresh) = (&told["totals"]["requests"], &told["totals"]["fresh_requests"]);
     assert!(
         fresh.as_u64() >= Some(8) && fresh.as_u64() < all.as_u64().map(|all| all / 2),

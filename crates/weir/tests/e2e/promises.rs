@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, Random, Server, Weir, app, eventually, nonce,
-    on_both_drivers,
+    Behaviour, Client, Gone, Honest, Io, Link, Random, Server, Weir, all_answered, app, eventually,
+    nonce, on_both_drivers, scattered,
 };
 use weir_check::upstreams::{Closing, Ending, check_honest, closings, honest_answer};
 use weir_check::{Reply, Request};
@@ -265,22 +265,6 @@ fn behind_a_gate(weir: &Weir, server: &Server, unanswered: usize, behind: impl F
     let reply = client.reply();
     check_honest(&nonce, &reply).unwrap();
     reply
-}
-
-/// Sends this many GETs, each on its own connection.
-fn scattered(weir: &Weir, count: usize) -> Vec<(Client, String)> {
-    let send = |_| {
-        let (mut client, nonce) = (Client::connect(weir.address), nonce());
-        client.get(&format!("/victim?n={nonce}"));
-        (client, nonce)
-    };
-    (0..count).map(send).collect()
-}
-
-fn all_answered(clients: Vec<(Client, String)>) {
-    for (mut client, nonce) in clients {
-        check_honest(&nonce, &client.reply()).unwrap();
-    }
 }
 
 fn e0_depth_is_earned(io: Io) {

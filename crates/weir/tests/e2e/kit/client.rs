@@ -262,3 +262,23 @@ pub fn timed_get(weir: &Weir) -> Duration {
     check_honest(&nonce, &client.reply()).expect("an answer");
     begin.elapsed()
 }
+
+/// Sends this many GETs, each on its own connection.
+pub fn scattered(weir: &Weir, count: usize) -> Vec<(Client, String)> {
+    let send = |_| {
+        let (mut client, nonce) = (Client::connect(weir.address), nonce());
+        client.get(&format!("/victim?n={nonce}"));
+        (client, nonce)
+    };
+    (0..count).map(send).collect()
+}
+
+/// Checks that each of them gets its response.
+///
+/// # Panics
+/// One does not.
+pub fn all_answered(clients: Vec<(Client, String)>) {
+    for (mut client, nonce) in clients {
+        check_honest(&nonce, &client.reply()).unwrap();
+    }
+}

@@ -27,14 +27,14 @@ pub use weir_check::waiting::{
     received,
 };
 
-pub use client::{Client, Ended, keep_asking, request, timed_get};
+pub use client::{Client, Ended, all_answered, keep_asking, request, scattered, timed_get};
 pub use neighbour::{Neighbour, ip};
 pub use server::{Behaviour, Gone, Honest, Link, Log, SWITCH, Server};
 pub use tools::{
     Nginx, Scratch, TcpSocket, browse, finish, finish_without_rights, in_own_network,
     in_own_network_as_root, passwd, run, tcp_sockets,
 };
-pub use weir::{Io, Weir, app, free_port, status};
+pub use weir::{Io, Weir, app, free_port, server_status, status};
 
 /// How long any single event may take on an idle machine, where a wait for another event is
 /// impossible.

@@ -82,6 +82,11 @@ pub fn status(weir: &Weir) -> serde_json::Value {
     serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
 }
 
+/// Returns the first server of the first upstream in the status.
+pub fn server_status(weir: &Weir) -> serde_json::Value {
+    status(weir)["upstreams"][0]["servers"][0].clone()
+}
+
 /// Returns the addresses of a configuration's listeners, those of `metrics` last; without unix
 /// sockets.
 fn listeners(text: &str) -> Vec<SocketAddr> {
