@@ -1,21 +1,21 @@
 //! `concurrency` of a server: how many requests it works on at once, over all workers.
 //!
-//! A request is sent under a *permit*. There is one pool of them for a server, so that none rests
-//! at one worker while a request waits at another:
+//! weir sends each request with a *permit*. All workers take permits from one pool, so that no
+//! permit is idle at one worker while a request waits at another:
 //!
 //! ```text
-//! share    a request has ended: hands its permit to a worker that waits and has fewer
-//! take     for each request to be sent: an unused one, or one of the pool
-//! settle   after that: gives back what is not used, and wakes a worker that waits; notes whether
-//!          this one does, because requests wait and there is no permit
+//! share    when a request has ended: give its permit to a waiting worker that has fewer
+//! take     for each request to send: use a spare permit, or take one from the pool
+//! settle   afterwards: return spare permits and wake a waiting worker for each; then set `waits`
+//!          if requests wait and no permit is available
 //! ```
 //!
-//! Whoever waits looks at the pool after it has noted that, and whoever gives back looks at the
-//! notes after that: one of them sees the other (all of it is sequentially consistent). So no
-//! permit is left lying while anybody waits; and because a worker shares before it sends its own
-//! next request, all that wait have the same number in the end. What a worker was handed and cannot
-//! use goes to the pool, and while there is any nobody waits: so none goes round in circles. Bound:
-//! two numbers for each worker, where `concurrency` is set.
+//! A worker sets `waits` before it checks the pool again. A worker that returns a permit checks
+//! `waits` afterwards. All accesses are sequentially consistent, so one of the two sees the other,
+//! and no permit stays in the pool while a worker waits. A worker calls `share` before it sends its
+//! own next request, so all waiting workers end up with the same number. A worker returns a permit
+//! that it cannot use to the pool, and does not wait while the pool has permits, so permits do not
+//! circulate. Bound: two numbers for each worker, where `concurrency` is set.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -24,15 +24,15 @@ use std::sync::{Arc, OnceLock};
 /// The permits of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Permits {
-    /// How many the workers have.
+    /// Permits that the workers have.
     used: AtomicU32,
     workers: OnceLock<Box<[Holder]>>,
 }
 
-/// What one worker has.
+/// The state of one worker.
 #[derive(Debug, Default)]
 struct Holder {
-    /// Others add to it, and only the worker itself takes from it.
+    /// Permits. Other workers add to it; only the worker itself subtracts.
     held: AtomicU32,
     waits: AtomicBool,
 }
@@ -47,7 +47,7 @@ pub(crate) struct MyPermits {
 }
 
 impl Permits {
-    /// Another server has the slot. Only while no worker uses either.
+    /// Resets everything for another server in this slot. No worker may use either server.
     pub(crate) fn forget(&self) {
         self.used.store(0, SeqCst);
         for holder in self.holders() {
@@ -62,7 +62,7 @@ impl Permits {
 }
 
 impl MyPermits {
-    /// A worker begins without any, also one that has lost its engine.
+    /// Returns the view of a worker, which begins without permits, also after a panic.
     pub(crate) fn new(all: Arc<Permits>, (worker, workers): (u16, u16), most: u32) -> MyPermits {
         all.workers.get_or_init(|| (0..workers).map(|_| Holder::default()).collect());
         let permits = MyPermits { all, worker: worker.into(), most };
@@ -75,7 +75,7 @@ impl MyPermits {
         &self.all.holders()[self.worker]
     }
 
-    /// How many permits this worker has.
+    /// Returns the number of permits of this worker.
     pub(crate) fn held(&self) -> u32 {
         self.mine().held.load(SeqCst)
     }
@@ -85,8 +85,8 @@ impl MyPermits {
         self.most
     }
 
-    /// Whether one more request may be sent now, beside `working`; if so its permit is taken. Those
-    /// whose clients have begun to read again need theirs first.
+    /// Takes a permit for one more request beside `working`. False: none is available. Requests
+    /// whose clients have resumed reading get their permits first.
     pub(crate) fn take(&self, working: u32) -> bool {
         while self.held() <= working {
             if !self.add() {
@@ -97,14 +97,15 @@ impl MyPermits {
         true
     }
 
-    /// How many more requests might be sent now, beside `working`.
+    /// Returns how many more requests have a permit now, beside `working`.
     pub(crate) fn available(&self, working: u32) -> u32 {
         let free = self.most.saturating_sub(self.all.used.load(SeqCst));
         (self.held() + free).saturating_sub(working)
     }
 
-    /// A request has ended: hands permits that `working` requests do not use to workers that wait
-    /// and have fewer; each is woken. Not to be called for that, or one would go round in circles.
+    /// Call it when a request has ended. Gives spare permits, beside `working`, to waiting workers
+    /// that have fewer, and wakes each. A worker that was woken must not call it: it would give the
+    /// permit back.
     pub(crate) fn share(&self, working: u32, mut wake: impl FnMut(u16)) {
         while self.held() > working
             && let Some(worker) = self.waiting(|holder| holder.held.load(SeqCst) < self.held())
@@ -114,8 +115,8 @@ impl MyPermits {
         }
     }
 
-    /// Gives back what `working` requests do not use, and wakes a worker that waits for each.
-    /// `waits`: other requests wait here. Wakes this worker if there is a permit after all.
+    /// Returns spare permits, beside `working`, and wakes a waiting worker for each. `waits`:
+    /// requests wait in this worker. Wakes this worker if a permit has become available.
     pub(crate) fn settle(&self, working: u32, waits: bool, mut wake: impl FnMut(u16)) {
         while self.held() > working {
             self.mine().held.fetch_sub(1, SeqCst);
@@ -125,18 +126,18 @@ impl MyPermits {
         let waits = waits && self.available(working) == 0;
         self.mine().waits.store(waits, SeqCst);
         if !waits {
-            // This worker may have been woken for one that it does not need.
+            // This worker may not need the permit that it was woken for.
             if self.all.used.load(SeqCst) < self.most {
                 self.wake_one(&mut wake);
             }
         } else if self.available(working) > 0 {
-            // Given back before it was noted that this worker waits.
+            // Another worker returned a permit before `waits` was set.
             wake(self.worker as u16);
         }
     }
 
-    /// Wakes another worker that waits. It notes that anew if it has to, so that each of several
-    /// permits wakes another one.
+    /// Wakes another waiting worker and clears its `waits`, so that several permits wake several
+    /// workers. The woken worker sets it again if needed.
     fn wake_one(&self, wake: &mut impl FnMut(u16)) {
         while let Some(worker) = self.waiting(|_| true) {
             if self.all.holders()[worker].waits.swap(false, SeqCst) {
@@ -155,7 +156,7 @@ impl MyPermits {
         self.all.holders()[worker].held.fetch_add(1, SeqCst);
     }
 
-    /// The next other worker that waits, of those that are `good`.
+    /// Returns the next other worker that waits and is `good`.
     fn waiting(&self, good: impl Fn(&Holder) -> bool) -> Option<usize> {
         let all = self.all.holders();
         let mut others = (1..all.len()).map(|after| (self.worker + after) % all.len());
@@ -170,9 +171,8 @@ impl MyPermits {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: there are never more in use than permitted, none is lost, who waits is woken, and
-    //! all that wait get the same share. How: steps, and threads that are woken only as workers
-    //! are.
+    //! Proves: workers never use more permits than exist, lose no permit, wake each waiting worker,
+    //! and get equal shares. How: single steps, and threads that sleep until they are woken.
 
     use std::sync::mpsc::{Sender, channel};
     use std::time::Duration;
@@ -184,7 +184,7 @@ mod tests {
         (0..count).map(|worker| MyPermits::new(all.clone(), (worker, count), most)).collect()
     }
 
-    /// One response ends, others wait here; then all permits are used. Returns who is woken.
+    /// Ends one response while requests wait, and uses all permits. Returns the woken workers.
     fn next(permits: &MyPermits, working: &mut u32) -> Vec<u16> {
         let mut woken = Vec::new();
         *working -= 1;
@@ -213,12 +213,12 @@ mod tests {
             all[1].settle(working[1], true, none);
             assert_eq!([all[0].held(), all[1].held()], held);
         }
-        // The other one has nothing more to do.
+        // The other worker is done.
         let mut woken = Vec::new();
         all[1].settle(0, false, |worker| woken.push(worker));
         assert_eq!((woken, all[0].available(2)), (vec![0], 2));
         assert!(all[0].take(2) && all[0].take(3));
-        // An engine is lost: what it had is there for others.
+        // After a panic, the permits of the worker are available again.
         let reborn = MyPermits::new(all[0].all.clone(), (0, 2), 4);
         assert_eq!((reborn.held(), all[1].available(0)), (0, 4));
     }
@@ -248,7 +248,7 @@ mod tests {
         assert!(all[1].take(0));
     }
 
-    /// Two clients did not read, others got their permits, and now they read on.
+    /// Two clients paused, other requests got their permits, and now the two resume.
     #[test]
     fn what_has_no_permit_needs_one_first() {
         let all = workers(1, 4);
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(all[0].held(), 4);
     }
 
-    /// Two permits come back at once, and each of two workers needs one.
+    /// One worker returns two permits at once, and two workers need one each.
     #[test]
     fn each_permit_wakes_another_worker() {
         let all = workers(3, 2);
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(woken, [1, 2]);
     }
 
-    /// Who is woken and needs none any more wakes the next one.
+    /// A woken worker that needs no permit wakes the next worker.
     #[test]
     fn a_wake_is_passed_on() {
         let all = workers(3, 1);
@@ -284,7 +284,7 @@ mod tests {
         assert!(all[2].take(0));
     }
 
-    /// Neither can use what it is handed: it goes to the pool, and nobody is woken for ever.
+    /// Two workers that cannot use a permit return it to the pool and do not wake each other.
     #[test]
     fn who_can_use_none_waits_for_none() {
         let all = workers(2, 2);
@@ -300,8 +300,8 @@ mod tests {
         assert_eq!((all[1].held(), all[0].available(0)), (0, 2));
     }
 
-    /// Each thread has requests to send, one after the other as permits allow, and sleeps until a
-    /// request of its own ends or another thread wakes it.
+    /// Each thread sends its requests as permits allow. It sleeps until one of its requests ends or
+    /// another thread wakes it.
     #[test]
     fn nobody_sleeps_while_there_is_one() {
         const EACH: u32 = 300;
@@ -334,7 +334,7 @@ mod tests {
                         }
                         permits.settle(0, false, wake);
                         done.fetch_add(1, SeqCst);
-                        // What is still handed to it goes on to others, as in a worker.
+                        // Another thread may still give it a permit, which it returns.
                         for _ in 0..PATIENCE.as_millis() {
                             if done.load(SeqCst) == count.into() {
                                 break;

@@ -126,9 +126,9 @@ impl Placing<'_> {
         }
     }
 
-    /// A response of a server with `concurrency` has ended, and nothing waits there: a request that
-    /// waits for a busy server of the same upstream goes on here, if it may. One for each response,
-    /// so that this costs no more than the requests themselves.
+    /// Call it after a response of a server with `concurrency`. If no request waits for that
+    /// server, it takes over one request that waits for a busy server of the same upstream. One
+    /// request for each response keeps the cost constant.
     pub(super) fn relieve_others(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &self.pool.servers[server];
         let is_limited = machine.mode.several && machine.learned.load.permits.is_some();

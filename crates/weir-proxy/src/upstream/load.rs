@@ -90,16 +90,16 @@ impl Server {
         self.chooses_connections() && self.learned.load.permits.is_none()
     }
 
-    /// Requests of this worker that the server works on (`concurrency`). Those whose clients do not
-    /// take the response do not count, because they may wait for a response that needs a permit;
-    /// nor do those behind them that have moved elsewhere.
+    /// Returns how many requests of this worker the server works on (`concurrency`). A request
+    /// whose client does not read does not count: that client may need another response first,
+    /// which needs a permit. Nor do requests that moved to another connection.
     fn working(&self) -> u32 {
         let untaken = self.positions.stalled().min(STALLED_MAX);
         (self.inflight - self.moved).saturating_sub(untaken)
     }
 
-    /// Whether so many more requests may be sent; their permits are taken, and given back unless
-    /// they are used ([`settle_permits`]).
+    /// Takes permits for `count` more requests; false: not enough are available. [`settle_permits`]
+    /// returns unused permits.
     #[inline]
     pub(super) fn admits(&self, count: u32) -> bool {
         let Some(permits) = &self.learned.load.permits else { return true };
@@ -186,8 +186,8 @@ impl Server {
     }
 }
 
-/// Before the next requests are sent: other workers that wait, and have fewer permits, get some of
-/// this worker's.
+/// Call it before this worker sends its next requests: gives permits to waiting workers that have
+/// fewer.
 #[inline]
 pub(super) fn share_permits(server: ServerIndex, pool: &Pool, cx: &mut Context) {
     let machine = &pool.servers[server];
@@ -197,7 +197,7 @@ pub(super) fn share_permits(server: ServerIndex, pool: &Pool, cx: &mut Context) 
     }
 }
 
-/// After that: gives away the permits that this worker does not use.
+/// Call it afterwards: returns the permits that this worker does not use.
 #[inline]
 pub(super) fn settle_permits(server: ServerIndex, pool: &Pool, cx: &mut Context) {
     let machine = &pool.servers[server];

@@ -1,11 +1,12 @@
-//! Requests that have waited for a connection for as long as `queue-timeout`: each gets 503, so
-//! that its client hears in time that the servers are busy.
+//! `queue-timeout`: a request that waits longer than this for a connection gets 503, so that its
+//! client learns in time that the servers are busy.
 //!
-//! A server has one timer while requests wait, for the one that waits for longest. Not for
-//! requests that a server may have worked on already, whose clients lose more by an error, nor for
-//! those in quarantine and trials, which wait by other rules: `forward-timeout` bounds these.
-//! Bound: a request is refused at most [`LATE_US`], or [`LATE_PART`] of the time, too late, so that
-//! a long line is looked through only a few times in its life. docs/connections.md.
+//! While requests wait, a server has one timer, set for its longest wait. The time-out does not
+//! apply to requests that a server may have received, because an error could make their clients
+//! repeat work. Nor does it apply to requests in quarantine and trials, which wait by other rules.
+//! `forward-timeout` applies to all of them. Bound: weir refuses a request at most [`LATE_US`], or
+//! [`LATE_PART`] of the time, too late. So it scans a long queue only a few times.
+//! docs/connections.md.
 
 use super::pool::Pool;
 use crate::base::keys::ServerIndex;
@@ -19,7 +20,7 @@ const LATE_US: u64 = 10_000;
 /// ...and as a part of `queue-timeout`.
 const LATE_PART: u64 = 32;
 
-/// A request got in line: makes sure that a timer looks at it in time.
+/// Makes sure that a timer checks a request that has just begun to wait.
 #[inline]
 pub(super) fn watch_wait(
     server: ServerIndex,
@@ -31,7 +32,7 @@ pub(super) fn watch_wait(
     if let Some(timeout_us) = cx.plan.upstreams[upstream].queue_timeout_us
         && is_limited(ask)
     {
-        // Some have waited elsewhere before.
+        // A request may have waited for another server before.
         let due_us = ask.asked_us.saturating_add(timeout_us).max(cx.now_us + LATE_US);
         set_timer(server, due_us, pool, cx);
     }
@@ -45,7 +46,7 @@ fn set_timer(server: ServerIndex, due_us: u64, pool: &mut Pool, cx: &mut Context
     }
 }
 
-/// Refuses the requests that have waited for too long, and sets the timer for the others.
+/// Refuses requests that have waited too long, and sets the timer for the others.
 pub(super) fn end_waits(server: ServerIndex, pool: &mut Pool, cx: &mut Context) {
     let machine = &mut pool.servers[server];
     let set_us = &mut machine.learned.load.refuses_us;
@@ -74,7 +75,7 @@ pub(super) fn end_waits(server: ServerIndex, pool: &mut Pool, cx: &mut Context) 
     }
 }
 
-/// Whether `queue-timeout` holds for a request.
+/// Whether `queue-timeout` applies to a request.
 fn is_limited(ask: &PendingRequest) -> bool {
     let is_special =
         ask.traits.has(RequestFlags::QUARANTINED) || ask.traits.has(RequestFlags::TRIAL);
