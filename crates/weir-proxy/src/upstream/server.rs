@@ -393,7 +393,8 @@ impl Server {
         let positions = &mut self.positions;
         positions.idle.set(position, idle && !resting);
         positions.resting.set(position, resting);
-        positions.unseen.set(position, up && empty && conn.rest.unseen);
+        // At a sync point it takes none for longer: what waits needs another one.
+        positions.unseen.set(position, up && empty && conn.rest.unseen && !conn.rest.syncing);
         let held = ready && (yields || !conn.reply.persist || spent && !empty);
         positions.held.set(position, held);
         positions.apart.set(position, ready && apart && !held);

@@ -86,3 +86,41 @@ fn a_server_behind_a_lock_answers_more_with_fewer_at_once() {
         world.finish();
     }
 }
+
+/// A connection that takes nothing for a while, to show whether more comes than was asked for, does
+/// not count as one that is about to take a request: another one is made for what waits.
+#[test]
+fn nothing_waits_for_a_connection_at_a_sync_point() {
+    const CLIENTS: usize = 16;
+    let mut grows = plan(1, CLIENTS as u32 / 2);
+    grows.upstreams[0].pipeline = PipelineMode::Adaptive;
+    let server = &mut grows.upstreams[0].servers[0];
+    *server = ServerPlan { connections_min: 1, connections_max: 128, ..server.clone() };
+    let mut world = World::started(grows, 1, 1);
+    let mut turn = 0_u64;
+    world.serve(move |seen| {
+        turn += 1;
+        let took_us = 1_000 + turn * 7_919 % 20_000;
+        Some(vec![Do::Delay(took_us), Do::Answer(answer(seen.request))])
+    });
+    let clients: Vec<usize> = (0..CLIENTS).map(|_| world.client()).collect();
+    let (mut asked, mut looks, mut waiting) = ([0; CLIENTS], 0, 0);
+    for step in 0..20_000 {
+        for (at, client) in clients.iter().enumerate() {
+            if world.clients[*client].replies.len() == asked[at] {
+                asked[at] += 1;
+                world.ask(*client, "GET", &format!("/page?n={at:02}{:06}", asked[at]), "");
+            }
+        }
+        world.run_for(250);
+        // Not while the first connections are made.
+        if step > 4_000 {
+            looks += 1;
+            waiting += world.nodes[0].engine.report().servers[0].waiting;
+        }
+    }
+    assert!(world.count(|counters| counters.sync_points.get()) > 100, "some settle");
+    assert!(waiting * 50 < looks, "{waiting} waiting in {looks} looks");
+    world.run_for(1_000_000);
+    world.finish();
+}
