@@ -128,6 +128,12 @@ const LISTEN: Block = Block {
     )],
     options: &[
         row(
+            "name",
+            Kind::Text("a name", texts::listener_name),
+            Default::Absent,
+            "The name by which the option `listen` of a `route` finds it.",
+        ),
+        row(
             "mode",
             Kind::Text("an octal number", texts::socket_mode),
             Default::Absent,

@@ -323,6 +323,21 @@ pub(crate) fn upstream_name(text: &str) -> Result<String, String> {
     if let Some(why) = place_for_name(text) {
         return Err(why);
     }
+    name(text)
+}
+
+/// The name of a listener, in `listen` and where a route names one.
+pub(crate) fn listener_name(text: &str) -> Result<String, String> {
+    if listener(text).is_ok() {
+        return Err(format!(
+            "this is an address and not the name of a listener: write listen \"{text}\" \
+                name=\"admin\", and the name in routes"
+        ));
+    }
+    name(text)
+}
+
+fn name(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
         return Err("a name must have 1 to 64 letters, digits, `-`, `_` and `.`".to_owned());
@@ -743,6 +758,7 @@ mod tests {
             &["", "BBR", "a b", "abcdefghijklmnop"],
         );
         table(upstream_name, &[("app-1", "app-1")], &["", "a b", "a/b"]);
+        table(listener_name, &[("admin", "admin")], &["", "a b", "0.0.0.0:80", "unix:/run/a"]);
         let good = [
             ("*", "*"),
             ("WWW.Example.org.", "www.example.org"),

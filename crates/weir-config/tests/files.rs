@@ -123,6 +123,7 @@ fn defaults_of_the_table_are_those_of_the_plan() {
     let caches = |text: &str| {
         let plan = parse(text, "cache.kdl").unwrap().plan;
         let asked = Asked {
+            listener: None,
             sealed: false,
             host: b"a",
             path: b"/",

@@ -54,6 +54,9 @@ pub(crate) struct Context {
     pub has_private: bool,
     /// Whether the driver moves the bytes of tunnels.
     pub relays: bool,
+    /// By the number of a listener ([`Entrance::listener`](crate::plan::Entrance::listener)): its
+    /// index in the plan, as long as routes name listeners.
+    pub listeners: Vec<Option<usize>>,
     /// Limits of connections of HTTP/2.
     pub http2: Arc<Limits>,
     /// The banned clients.
@@ -103,6 +106,7 @@ impl Context {
             spare: Spare::default(),
             usage: Usage::default(),
             relays: false,
+            listeners: Vec::new(),
             bans: Arc::default(),
             flows: 0,
             logs: false,

@@ -142,6 +142,13 @@ pub fn accepted_by_door(
     accept::accepted_by_door(&mut engine.clients, socket, peer, entrance, visit, &mut engine.cx)
 }
 
+/// Says by the number of each listener its index in the plan in force. Needed by plans whose routes
+/// name listeners ([`RouteTable::reads_listeners`](crate::request::route::RouteTable)), before
+/// clients of these listeners are accepted, and again after each change of either.
+pub fn number_listeners(engine: &mut Engine, by_number: Vec<Option<usize>>) {
+    engine.cx.listeners = by_number;
+}
+
 /// All machines of one worker.
 #[derive(Debug)]
 pub struct Engine {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_io::{AcceptQueue, Announced, Balancers, Driver, Inbound, OwnAddresses, Socket};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
+use weir_proxy::engine::number_listeners;
 use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves, Side};
 
 use crate::start::Sealing;
@@ -63,6 +64,8 @@ impl ListenerChange {
 pub(crate) struct Listeners {
     /// By number, which is never reused; None: it is closed.
     all: Vec<Option<Listener>>,
+    /// By number: address and interface.
+    places: Vec<(Location, Option<String>)>,
     /// Numbers of the plan's listeners, in its order.
     of_plan: Vec<u32>,
     leaving: Vec<Leaver>,
@@ -124,6 +127,7 @@ impl Listeners {
         let number = self.all.len() as u32;
         self.of_plan.push(number);
         self.all.push(None);
+        self.places.push((plan.address.clone(), plan.device().map(str::to_owned)));
         let address = match (plan.address.network(), sockets.first()) {
             (Some(_), Some(socket)) => Some(TcpListener::from(socket.try_clone()?).local_addr()?),
             (address, _) => address,
@@ -139,6 +143,27 @@ impl Listeners {
         self.all[number as usize] =
             Some(Listener { sockets, address, plan, stays_open, is_leaving: false });
         Ok(())
+    }
+
+    /// Returns by number the index of each listener in the plan, as far as its clients may still
+    /// send requests; nothing where no route names a listener.
+    pub(crate) fn in_plan(&self, plan: &Plan) -> Vec<Option<usize>> {
+        if !plan.routes.reads_listeners() {
+            return Vec::new();
+        }
+        // Also of a closed one, while another process accepts there: it may have clients here.
+        let found = |(address, device): &(Location, Option<String>)| {
+            let is_this = |other: &ListenerPlan| {
+                other.address == *address && other.device() == device.as_deref()
+            };
+            plan.listeners.iter().position(is_this)
+        };
+        let mut by_number: Vec<Option<usize>> = self.places.iter().map(found).collect();
+        // Several may have the same address, of which the kernel chooses the port.
+        for (index, number) in self.of_plan.iter().enumerate() {
+            by_number[*number as usize] = Some(index);
+        }
+        by_number
     }
 
     /// Tells the driver the listeners that clients reach through load balancers, which announce
@@ -283,6 +308,7 @@ impl<D: Driver> Worker<D> {
             }
         }
         self.listeners.announce(self.driver.inner_mut(), &plan);
+        number_listeners(&mut self.engine, self.listeners.in_plan(&plan));
         for number in before.into_iter().flatten() {
             self.listeners.leave(number, &[], &mut self.driver);
             self.engine.drain(Farewell::Listener(number));

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_io::{Driver, SocketFile, bind_listener_by, bind_unix};
+use weir_proxy::engine::number_listeners;
 use weir_proxy::plan::{ListenerPlan, Location};
 
 use crate::listeners::inbound;
@@ -255,6 +256,7 @@ impl<D: Driver> Worker<D> {
             }
         }
         self.listeners.announce(self.driver.inner_mut(), &self.parts.plan);
+        number_listeners(&mut self.engine, self.listeners.in_plan(&self.parts.plan));
         self.seal_listeners(&opening.seals);
         if self.draining {
             self.stop_accepting(&[]);

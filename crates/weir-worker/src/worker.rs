@@ -15,7 +15,8 @@ use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
 use weir_proxy::engine::{
-    Action, Delivery, Engine, Input, Parts, end_costly, end_turn, restore_verdicts,
+    Action, Delivery, Engine, Input, Parts, end_costly, end_turn, number_listeners,
+    restore_verdicts,
 };
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
@@ -273,8 +274,11 @@ impl<D: Driver> Worker<D> {
         self.engine.adopt(Arc::clone(&adoption.plan), &self.parts.servers);
         // Before they get any requests.
         restore_verdicts(&mut self.engine, &adoption.verdicts);
-        if let Some(changes) = &adoption.listeners {
-            adoption.tell_failed(self.change_listeners(changes));
+        match &adoption.listeners {
+            Some(changes) => adoption.tell_failed(self.change_listeners(changes)),
+            None => {
+                number_listeners(&mut self.engine, self.listeners.in_plan(&adoption.plan));
+            }
         }
     }
 
@@ -409,6 +413,7 @@ impl<D: Driver> Worker<D> {
         self.errands.begin_anew();
         self.engine = Engine::reborn(self.parts.clone(), self.driver.now_us(), self.life);
         self.engine.set_bans(Arc::clone(&self.bans.set));
+        number_listeners(&mut self.engine, self.listeners.in_plan(&self.parts.plan));
         if self.draining {
             self.engine.drain(Farewell::All);
         }

@@ -1,5 +1,5 @@
-//! Names of upstreams by their place: an option that names one finds it in one step, however many
-//! exist. Called by [`super::compile`]'s parts.
+//! Names of upstreams and listeners by their place: an option that names one finds it in one step,
+//! however many exist. Called by [`super::compile`]'s parts.
 
 use std::collections::HashMap;
 
@@ -40,6 +40,50 @@ impl<'a> Names<'a> {
     fn like(&self, name: &str) -> Option<&'a str> {
         steps::add(self.all.len());
         nearest(name, self.all.iter().copied())
+    }
+}
+
+/// The names of listeners for `route`, each with its index in the plan.
+pub(super) struct ListenerNames<'a>(HashMap<&'a str, usize>);
+
+impl<'a> ListenerNames<'a> {
+    /// Returns the names in the document.
+    pub(super) fn new(compiler: &mut Compiler<'_>, document: &'a Checked) -> ListenerNames<'a> {
+        let mut places: HashMap<&str, (usize, &Checked)> = HashMap::new();
+        for (at, block) in document.all("listen").take(BLOCKS_MAX).enumerate() {
+            let name = block.text("name");
+            if name.is_empty() {
+                continue;
+            }
+            if let Some((_, first)) = places.get(name) {
+                let message = format!("another listener already has the name `{name}`");
+                let problem = Problem::new("duplicate", &block.place("name"), message);
+                compiler.push(problem.related(&first.place("name"), "first here"));
+            } else {
+                places.insert(name, (at, block));
+            }
+        }
+        ListenerNames(places.into_iter().map(|(name, (at, _))| (name, at)).collect())
+    }
+
+    /// Returns the listeners that a route names. An unknown name is reported.
+    pub(super) fn of_route(&self, compiler: &mut Compiler<'_>, route: &Checked) -> Vec<usize> {
+        let mut found = Vec::new();
+        for name in route.texts("listen") {
+            steps::add(1);
+            let Some(at) = self.0.get(name) else {
+                let message =
+                    format!("no `listen` outside of `forward` and `tcp` has the name `{name}`");
+                let help = format!("name it: listen \"0.0.0.0:80\" name=\"{name}\"");
+                let place = route.place("listen");
+                compiler.push(Problem::new("unknown-listener", &place, message).help(help));
+                continue;
+            };
+            if !found.contains(at) {
+                found.push(*at);
+            }
+        }
+        found
     }
 }
 

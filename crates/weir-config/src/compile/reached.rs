@@ -11,8 +11,9 @@ use weir_proxy::request::route::{HostMatch, Route};
 use crate::problem::Span;
 use crate::steps;
 
-/// The scope of a route without methods and conditions: scheme, host and path.
-type Place = (u8, HostMatch, String);
+/// The scope of a route without methods and conditions: listener (none: all), scheme, host, path,
+/// and whether it is that path alone.
+type Place = (Option<usize>, u8, HostMatch, String, bool);
 
 /// Routes without conditions that are reached.
 #[derive(Default)]
@@ -34,13 +35,23 @@ impl Reached {
         if !route.conditions.is_empty() {
             return None;
         }
-        let scheme = route.scheme.map_or(0, |scheme| scheme as u8 + 1);
-        let takers = self.0.entry((scheme, route.host.clone(), route.path.clone())).or_default();
-        let hidden = takers.hides(route.methods.as_deref());
-        if hidden.is_none() {
-            takers.add(route.methods.as_deref(), span);
+        let any = route.listeners.is_empty().then_some(None);
+        let listeners = any.into_iter().chain(route.listeners.iter().copied().map(Some));
+        let mut hidden = None;
+        let mut is_reached = false;
+        for listener in listeners {
+            let scheme = route.scheme.map_or(0, |scheme| scheme as u8 + 1);
+            let (host, path) = (route.host.clone(), route.path.clone());
+            let takers = self.0.entry((listener, scheme, host, path, route.exact)).or_default();
+            match takers.hides(route.methods.as_deref()) {
+                Some(span) => hidden = Some(span),
+                None => {
+                    is_reached = true;
+                    takers.add(route.methods.as_deref(), span);
+                }
+            }
         }
-        hidden
+        hidden.filter(|_| !is_reached)
     }
 }
 
@@ -93,7 +104,15 @@ mod tests {
     /// Whether a request with this method reaches the second upstream.
     fn leads_to_second(table: &RouteTable, method: &str) -> bool {
         let (fields, method) = (&Fields::default(), method.as_bytes());
-        let asked = Asked { sealed: false, host: b"a", path: b"/", method, fields, bytes: b"" };
+        let asked = Asked {
+            listener: None,
+            sealed: false,
+            host: b"a",
+            path: b"/",
+            method,
+            fields,
+            bytes: b"",
+        };
         let found = table.find(&asked, &mut Vec::new()).expect("a path");
         found.and_then(|to| to.target.upstream()) == Some(1)
     }
@@ -127,9 +146,15 @@ mod tests {
             Route { host: HostMatch::Exact("a".to_owned()), ..route(&[]) },
             Route { host: HostMatch::Suffix("a".to_owned()), ..route(&[]) },
             Route { path: "/a".to_owned(), ..route(&[]) },
+            Route { path: "/a".to_owned(), exact: true, ..route(&[]) },
+            Route { listeners: vec![0, 1], ..route(&[]) },
         ];
         let mut reached = Reached::default();
         assert!(places.iter().all(|place| reached.add(place, &(0..1)).is_none()));
         assert!(places.iter().all(|place| reached.add(place, &(2..3)) == Some(0..1)));
+        // Reached by the clients of one of its listeners.
+        let both = |listeners| Route { listeners, ..route(&[]) };
+        assert_eq!(reached.add(&both(vec![1, 2]), &(3..4)), None);
+        assert_eq!(reached.add(&both(vec![2]), &(4..5)), Some(3..4));
     }
 }

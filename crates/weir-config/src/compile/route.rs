@@ -14,7 +14,7 @@ use weir_proxy::request::rules::matching::{Condition, Subject};
 use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
 use weir_proxy::request::rules::text::Text;
 
-use super::names::Names;
+use super::names::{ListenerNames, Names};
 use super::own_answer::no_single_goal;
 use super::reached::Reached;
 use super::requirements::requirements;
@@ -37,20 +37,25 @@ impl Compiler<'_> {
         upstreams: &mut Vec<UpstreamPlan>,
     ) -> RouteTable {
         let names = Names::of_upstreams(document);
+        let listeners = ListenerNames::new(self, document);
         let (mut routes, mut reached) = (Vec::new(), Reached::default());
         for block in document.all("route").take(BLOCKS_MAX) {
             let Some(target) = self.target(block, &names, upstreams) else { continue };
             let rules = self.rules(block, document, &leads_to(&target, upstreams));
             super::cache::check_upstreams(self, block, target.upstreams().map(|at| &upstreams[at]));
             let methods = block.texts("methods");
+            check_paths(self, block);
+            let (path, exact) = path_of(block);
             let route = Route {
+                listeners: listeners.of_route(self, block),
                 scheme: match block.word("scheme") {
                     "http" => Some(Scheme::Http),
                     "https" => Some(Scheme::Https),
                     _ => None,
                 },
                 host: host_match(block.text("host")),
-                path: block.text("path").to_owned(),
+                path: path.to_owned(),
+                exact,
                 conditions: self.conditions(block),
                 methods: (!methods.is_empty())
                     .then(|| methods.iter().map(|one| (*one).to_owned()).collect()),
@@ -99,8 +104,16 @@ impl Compiler<'_> {
     }
 
     fn conditions(&mut self, route: &Checked) -> Vec<Condition> {
+        self.at_most(route, "path-regex", RULES_MAX);
         self.at_most(route, "condition", RULES_MAX);
-        route.all("condition").take(RULES_MAX).filter_map(|block| self.condition(block)).collect()
+        let of_path = route.all("path-regex").take(RULES_MAX).filter_map(|block| {
+            let value = target_match(block, "regex")?;
+            Some(Condition { subject: Subject::Path, value, not: block.flag("not") })
+        });
+        let mut conditions: Vec<Condition> = of_path.collect();
+        let others = route.all("condition").take(RULES_MAX);
+        conditions.extend(others.filter_map(|block| self.condition(block)));
+        conditions
     }
 
     fn condition(&mut self, block: &Checked) -> Option<Condition> {
@@ -212,7 +225,7 @@ impl Compiler<'_> {
     }
 
     fn path_rules(&mut self, route: &Checked) -> PathRules {
-        let (path, strip) = (route.text("path"), route.text("strip-prefix"));
+        let (path, strip) = (path_of(route).0, route.text("strip-prefix"));
         let prefix = strip.strip_suffix('/').unwrap_or(strip);
         let is_below =
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -280,6 +293,22 @@ impl Compiler<'_> {
             ));
         }
         edits
+    }
+}
+
+fn check_paths(compiler: &mut Compiler<'_>, route: &Checked) {
+    // The default is no choice.
+    if route.chosen("path-exact").is_some() && route.text("path") != "/" {
+        let message = "`path-exact` is in place of `path`: a route has one of them";
+        compiler.push(Problem::new("conflict", &route.place("path-exact"), message));
+    }
+}
+
+/// Returns the path of a route, and whether it is meant alone.
+fn path_of(route: &Checked) -> (&str, bool) {
+    match route.chosen("path-exact") {
+        Some(_) => (route.text("path-exact"), true),
+        None => (route.text("path"), false),
     }
 }
 

@@ -40,7 +40,7 @@ fn in_route(lines: &str, _: usize) -> String {
     )
 }
 
-const LISTS: [List; 19] = [
+const LISTS: [List; 20] = [
     List {
         name: "listen",
         max: BLOCKS_MAX,
@@ -123,6 +123,12 @@ const LISTS: [List; 19] = [
         max: RULES_MAX,
         document: in_route,
         line: |at| format!("header \"X-{at}\""),
+    },
+    List {
+        name: "path-regex",
+        max: RULES_MAX,
+        document: in_route,
+        line: |at| format!("path-regex \"{at}\""),
     },
     List {
         name: "access",

@@ -14,10 +14,17 @@ pub(super) const ROUTE: Block = Block {
     name: "route",
     help: "Which requests of clients of `listen` go to an upstream (`proxy`) or to another URL \
         (`redirect`), or get a response from weir (`respond`). One of these is required. The most \
-        specific route wins: scheme, then host, then longest path, then method, then the number of \
-        `header`, `query` and `cookie`.",
+        specific route wins: listen, then scheme, then host, then longest path, then method, then \
+        the number of `path-regex`, `header`, `query` and `cookie`.",
     positional: &[],
     options: &[
+        row(
+            "listen",
+            Kind::List("the name of a `listen`", texts::listener_name),
+            Default::Absent,
+            "Only clients of the listeners with these names. Such a route comes before all routes \
+                without `listen`, whatever their hosts.",
+        ),
         row(
             "scheme",
             Kind::Word(&["http", "https"]),
@@ -37,6 +44,12 @@ pub(super) const ROUTE: Block = Block {
             Kind::Text("a path", texts::route_path),
             Default::Is("/"),
             "A prefix that ends on a segment: `/a` means `/a` and `/a/b`, not `/ab`.",
+        ),
+        row(
+            "path-exact",
+            Kind::Text("a path", texts::route_path),
+            Default::Absent,
+            "This path alone, in place of `path`: `/a` does not mean `/a/b` or `/a/`.",
         ),
         row(
             "methods",
@@ -125,8 +138,8 @@ pub(super) const ROUTE: Block = Block {
         ),
     ],
     blocks: &[
-        REDIRECT, RESPOND, CONDITION, ACCESS, SPLIT, REWRITE, REQUEST, ANSWER, ERROR_PAGE,
-        COMPRESS, CACHE,
+        REDIRECT, RESPOND, PATH_REGEX, CONDITION, ACCESS, SPLIT, REWRITE, REQUEST, ANSWER,
+        ERROR_PAGE, COMPRESS, CACHE,
     ],
     repeats: true,
     ..BLOCK
@@ -178,6 +191,26 @@ const RESPOND: Block = Block {
             "Content-Type. `auto`: `text/plain` for a text, and for a file by its extension.",
         ),
     ],
+    ..BLOCK
+};
+
+const PATH_REGEX: Block = Block {
+    name: "path-regex",
+    help: "What the path must match besides `path`: decoded, and without dot segments, doubled \
+        slashes and the query. All of them must hold.",
+    positional: &[row(
+        "regex",
+        Kind::Text("a regular expression", texts::regex),
+        Default::Required,
+        "What to find in the path; use `^` and `$` to match all of it. It takes linear time.",
+    )],
+    options: &[row(
+        "not",
+        Kind::Flag,
+        Default::Is("#false"),
+        "The opposite: the path does not match.",
+    )],
+    repeats: true,
     ..BLOCK
 };
 

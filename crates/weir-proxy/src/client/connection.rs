@@ -137,6 +137,8 @@ pub(crate) struct Flags {
 pub(super) struct StreamState {
     /// The connection that it is a stream of.
     pub carrier: ClientKey,
+    /// The listener that its client came in by.
+    pub listener: u32,
     /// Its number there.
     pub id: u32,
     /// Its client has given it up while its request was under way: it remains, without a way to the
@@ -311,6 +313,12 @@ impl ClientConn {
         conn.stream = Some(Box::new(stream));
         conn.listener = u32::MAX;
         conn
+    }
+
+    /// The number of the listener that its client came in by.
+    #[inline]
+    pub(super) fn entered_by(&self) -> u32 {
+        self.stream.as_ref().map_or(self.listener, |stream| stream.listener)
     }
 
     /// The state of reading.

@@ -326,7 +326,7 @@ impl Clients {
                     let sealed =
                         client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &cx.plan.client)
                             .sealed;
-                    route(conn, sealed, head, fields, bytes, &cx.plan, &mut self.path).ok()
+                    route(conn, sealed, head, fields, bytes, cx, &mut self.path).ok()
                 } else {
                     None
                 };

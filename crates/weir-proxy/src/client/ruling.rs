@@ -63,7 +63,7 @@ impl Clients {
             cx.counters.schemes_ignored.add(1);
         }
         let (goal, rules) =
-            match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
+            match route(conn, spoken.sealed, head, fields, bytes, cx, &mut self.path) {
                 Ok(Routed { target: Target::Upstream(upstream), rules }) => (Ok(upstream), rules),
                 Ok(Routed { target: Target::Split(split), rules }) => {
                     let hash = split.key().and_then(|key| {
@@ -186,9 +186,10 @@ pub(super) fn route(
     head: &RequestHead,
     fields: &Fields,
     bytes: &[u8],
-    plan: &Plan,
+    cx: &Context,
     scratch: &mut Vec<u8>,
 ) -> Result<Routed, Local> {
+    let plan = &cx.plan;
     let proxied = conn.flags.proxied;
     if head.is_loop {
         return Err(Cause::Loop.into());
@@ -214,7 +215,8 @@ pub(super) fn route(
     let path = head.path.of(bytes);
     let path = if path.is_empty() { b"/" } else { path };
     let (host, method) = (head.authority.of(bytes), head.method_span.of(bytes));
-    let asked = Asked { sealed, host, path, method, fields, bytes };
+    let listener = cx.listeners.get(conn.entered_by() as usize).copied().flatten();
+    let asked = Asked { listener, sealed, host, path, method, fields, bytes };
     match plan.routes.find(&asked, scratch) {
         Ok(Some(routed)) => Ok(routed.clone()),
         Ok(None) => Err(Cause::NoRoute.into()),

@@ -1,5 +1,5 @@
-//! Which upstream serves a request, or that weir answers it itself: scheme, host, path and method
-//! against a compiled table.
+//! Which upstream serves a request, or that weir answers it itself: listener, scheme, host, path
+//! and method against a compiled table.
 //!
 //! Built by weir-config, read by the engine for each request (never remembered between two requests
 //! of a connection, docs/hostile-requests.md C5). Calls [`path`] for the normalised form of unusual
@@ -22,7 +22,7 @@ use weir_http::Fields;
 
 use crate::request::own_answer::OwnAnswer;
 use crate::request::rules::RouteRules;
-use crate::request::rules::matching::Condition;
+use crate::request::rules::matching::{Condition, Subject};
 use crate::request::rules::split::Split;
 
 /// Longest host name that can match; DNS allows 255 bytes (RFC 1035 §2.3.4).
@@ -81,6 +81,8 @@ impl Target {
 /// One line of the configuration.
 #[derive(Debug, Clone)]
 pub struct Route {
+    /// The listeners of its clients, as indices in the plan; none: all.
+    pub listeners: Vec<usize>,
     /// The scheme of clients towards weir; None: any.
     pub scheme: Option<Scheme>,
     /// The hosts. Compared without case and without a final dot.
@@ -88,6 +90,8 @@ pub struct Route {
     /// A prefix on a segment boundary: `/a` matches `/a`, `/a/x`, `/a?x`, not `/ab`; `/` matches
     /// all. Written decoded (`/café`, not `/caf%C3%A9`) and compared with case.
     pub path: String,
+    /// The path alone, without what is below it.
+    pub exact: bool,
     /// Methods, compared with case (RFC 9110 §9.1); None: all.
     pub methods: Option<Vec<String>>,
     /// Further conditions that a request has to meet: all of them.
@@ -104,9 +108,11 @@ impl Default for Route {
         let (host, path) = (HostMatch::Any, "/".to_owned());
         let target = Target::Upstream(0);
         Route {
+            listeners: Vec::new(),
             scheme: None,
             host,
             path,
+            exact: false,
             methods: None,
             conditions: Vec::new(),
             target,
@@ -118,6 +124,8 @@ impl Default for Route {
 /// The properties of a request that decide its route.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
+    /// The listener of its client, as an index in the plan; None: it has none that routes name.
+    pub listener: Option<usize>,
     /// Its client speaks TLS.
     pub sealed: bool,
     /// The authority: any case, possibly with a port.
@@ -143,17 +151,18 @@ pub struct Routed {
 
 /// All routes, compiled for lookup.
 ///
-/// The most specific route wins: one for the client's scheme before those for any; then exact host
-/// before longest suffix before any; then the longest path; then one with methods before one
-/// without; then the one with more conditions; then the first in order. A route of a more specific
-/// host that doesn't match otherwise leaves the request to less specific hosts, and one of its
-/// scheme to those of any.
+/// The most specific route wins: one for the client's listener before those for any; then one for
+/// the client's scheme; then exact host before longest suffix before any; then the longest path;
+/// then this path alone before those below it as well; then one with methods before one without;
+/// then the one with more conditions; then the first in order. A route of a more specific host that
+/// doesn't match otherwise leaves the request to less specific hosts, one of its scheme to those of
+/// any, and one of its listener to those of any.
 #[derive(Debug, Clone, Default)]
 pub struct RouteTable {
-    /// For all clients.
-    all: Hosts,
-    /// Only for clients without TLS, and only for those with.
-    of_scheme: [Hosts; 2],
+    /// For the clients of all listeners.
+    all: Schemes,
+    /// Only for the clients of one listener.
+    of_listener: BTreeMap<usize, Schemes>,
     /// The result, when the table is a single route for everything.
     only: Option<Routed>,
     /// Whether any route has a path, or rules that change paths.
@@ -162,6 +171,15 @@ pub struct RouteTable {
 
 /// The position of each host's group among those of its scheme; true: of a suffix.
 type Places = BTreeMap<(bool, Vec<u8>), usize>;
+
+/// The routes of one listener, or of all.
+#[derive(Debug, Clone, Default)]
+struct Schemes {
+    /// For all clients.
+    all: Hosts,
+    /// Only for clients without TLS, and only for those with.
+    of_scheme: [Hosts; 2],
+}
 
 /// The routes of one scheme.
 #[derive(Debug, Clone, Default)]
@@ -176,8 +194,8 @@ struct Hosts {
 /// The routes of one host.
 #[derive(Debug, Clone, Default)]
 struct Group {
-    /// Sorted by path, then those with methods first, then by number of conditions, then as
-    /// configured.
+    /// Sorted by path, then those for it alone first, then those with methods, then by number of
+    /// conditions, then as configured.
     entries: Vec<Entry>,
     /// Longest path in `entries`.
     path_bytes_max: usize,
@@ -186,6 +204,7 @@ struct Group {
 #[derive(Debug, Clone)]
 struct Entry {
     path: Box<[u8]>,
+    exact: bool,
     methods: Option<Box<[Box<[u8]>]>>,
     conditions: Vec<Condition>,
     to: Routed,
@@ -195,40 +214,37 @@ impl RouteTable {
     /// Compiles routes; their order decides only between equally specific ones.
     pub fn new(routes: Vec<Route>) -> RouteTable {
         let mut table = RouteTable::default();
-        let mut places: [Places; 3] = Default::default();
+        let mut places: BTreeMap<(Option<usize>, usize), Places> = BTreeMap::new();
         for route in routes {
-            let (hosts, places) = match route.scheme {
-                None => (&mut table.all, &mut places[0]),
-                Some(scheme) => {
-                    (&mut table.of_scheme[scheme as usize], &mut places[scheme as usize + 1])
-                }
+            let Route { listeners, scheme, host, path, exact, methods, conditions, target, rules } =
+                route;
+            let methods =
+                methods.map(|all| all.into_iter().map(|one| one.into_bytes().into()).collect());
+            let entry = Entry {
+                path: path.into_bytes().into(),
+                exact,
+                methods,
+                conditions,
+                to: Routed { target, rules },
             };
-            hosts.group_mut(&route.host, places).entries.push(Entry {
-                path: route.path.into_bytes().into(),
-                methods: route
-                    .methods
-                    .map(|all| all.into_iter().map(|one| one.into_bytes().into()).collect()),
-                conditions: route.conditions,
-                to: Routed { target: route.target, rules: route.rules },
-            });
+            let at = scheme.map_or(0, |scheme| scheme as usize + 1);
+            let any = listeners.is_empty().then_some(None);
+            for listener in any.into_iter().chain(listeners.into_iter().map(Some)) {
+                let places = places.entry((listener, at)).or_default();
+                let hosts = table.schemes_mut(listener).hosts_mut(scheme);
+                hosts.group_mut(&host, places).entries.push(entry.clone());
+            }
         }
         let reads_paths = table.entries().any(Entry::reads_path);
         table.reads_paths = reads_paths;
-        table.hosts_mut().for_each(Hosts::compile);
-        table.only = match (&table.all.any.entries[..], table.all.has_hosts()) {
-            ([entry], false)
-                if entry.takes_everything() && table.of_scheme.iter().all(Hosts::is_empty) =>
-            {
-                Some(entry.to.clone())
-            }
-            _ => None,
-        };
+        table.all_hosts_mut().for_each(Hosts::compile);
+        table.only = table.only_entry().map(|entry| entry.to.clone());
         table
     }
 
     /// Whether no route exists.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.of_scheme.iter().all(Hosts::is_empty)
+        self.entries().next().is_none()
     }
 
     /// The rules of each route, in no order.
@@ -242,8 +258,22 @@ impl RouteTable {
         self.reads_paths
     }
 
+    /// Whether it depends on the listener of its client.
+    #[inline]
+    pub fn reads_listeners(&self) -> bool {
+        !self.of_listener.is_empty()
+    }
+
+    /// The entry of a table that is a single route for everything.
+    fn only_entry(&self) -> Option<&Entry> {
+        let is_alone = self.entries().nth(1).is_none();
+        let only = self.all.all.any.entries.first().filter(|_| is_alone)?;
+        only.takes_everything().then_some(only)
+    }
+
     fn entries(&self) -> impl Iterator<Item = &Entry> {
-        let hosts = std::iter::once(&self.all).chain(&self.of_scheme);
+        let schemes = std::iter::once(&self.all).chain(self.of_listener.values());
+        let hosts = schemes.flat_map(|one| std::iter::once(&one.all).chain(&one.of_scheme));
         hosts.flat_map(Hosts::groups).flat_map(|group| &group.entries)
     }
 
@@ -255,13 +285,21 @@ impl RouteTable {
             Target::Here(_) => {}
         };
         let entries =
-            self.hosts_mut().flat_map(Hosts::groups_mut).flat_map(|group| &mut group.entries);
+            self.all_hosts_mut().flat_map(Hosts::groups_mut).flat_map(|group| &mut group.entries);
         entries.map(|entry| &mut entry.to).for_each(renumber);
         self.only.iter_mut().for_each(renumber);
     }
 
-    fn hosts_mut(&mut self) -> impl Iterator<Item = &mut Hosts> {
-        std::iter::once(&mut self.all).chain(&mut self.of_scheme)
+    fn schemes_mut(&mut self, listener: Option<usize>) -> &mut Schemes {
+        match listener {
+            None => &mut self.all,
+            Some(listener) => self.of_listener.entry(listener).or_default(),
+        }
+    }
+
+    fn all_hosts_mut(&mut self) -> impl Iterator<Item = &mut Hosts> {
+        let schemes = std::iter::once(&mut self.all).chain(self.of_listener.values_mut());
+        schemes.flat_map(|one| std::iter::once(&mut one.all).chain(&mut one.of_scheme))
     }
 
     /// Returns the target of the most specific route, or None. `scratch` is reused between calls
@@ -280,8 +318,24 @@ impl RouteTable {
             return Ok(self.only.as_ref());
         }
         let path = path::normalised(asked.path, scratch)?;
+        let own = asked.listener.and_then(|listener| self.of_listener.get(&listener));
+        let own = own.and_then(|schemes| schemes.find(path, asked));
+        Ok(own.or_else(|| self.all.find(path, asked)))
+    }
+}
+
+impl Schemes {
+    fn hosts_mut(&mut self, scheme: Option<Scheme>) -> &mut Hosts {
+        match scheme {
+            None => &mut self.all,
+            Some(scheme) => &mut self.of_scheme[scheme as usize],
+        }
+    }
+
+    /// Returns the target of the most specific route. The path is normalised.
+    fn find(&self, path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
         let of_scheme = &self.of_scheme[usize::from(asked.sealed)];
-        Ok(of_scheme.find(path, asked).or_else(|| self.all.find(path, asked)))
+        of_scheme.find(path, asked).or_else(|| self.all.find(path, asked))
     }
 }
 
@@ -302,10 +356,6 @@ impl Hosts {
             .chain(&mut self.suffixes)
             .map(|(_, group)| group)
             .chain([&mut self.any])
-    }
-
-    fn is_empty(&self) -> bool {
-        self.any.entries.is_empty() && !self.has_hosts()
     }
 
     /// Returns the target of the most specific route. The path is normalised.
@@ -358,7 +408,7 @@ impl Hosts {
 impl Group {
     fn compile(&mut self) {
         // A stable sort: equal ones remain as configured.
-        let rank = |entry: &Entry| (entry.methods.is_some(), entry.conditions.len());
+        let rank = |entry: &Entry| (entry.exact, entry.methods.is_some(), entry.conditions.len());
         self.entries.sort_by(|a, b| a.path.cmp(&b.path).then(rank(b).cmp(&rank(a))));
         self.path_bytes_max = self.entries.iter().map(|entry| entry.path.len()).max().unwrap_or(0);
     }
@@ -369,13 +419,13 @@ impl Group {
             return None;
         }
         if path.len() <= self.path_bytes_max
-            && let Some(to) = self.at(path, asked)
+            && let Some(to) = self.at(path.len(), path, asked)
         {
             return Some(to);
         }
         for end in (0..path.len().min(self.path_bytes_max + 1)).rev().filter(|&at| path[at] == b'/')
         {
-            let found = self.at(&path[..=end], asked).or_else(|| self.at(&path[..end], asked));
+            let found = self.at(end + 1, path, asked).or_else(|| self.at(end, path, asked));
             if found.is_some() {
                 return found;
             }
@@ -383,27 +433,34 @@ impl Group {
         None
     }
 
-    /// The first entry with exactly this path that accepts the request.
-    fn at(&self, path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
-        let first = self.entries.partition_point(|entry| *entry.path < *path);
-        let mut same = self.entries[first..].iter().take_while(|entry| *entry.path == *path);
-        same.find(|entry| entry.takes(asked)).map(|entry| &entry.to)
+    /// The first entry with these first bytes of the path that accepts the request.
+    fn at(&self, bytes: usize, path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
+        let prefix = &path[..bytes];
+        let first = self.entries.partition_point(|entry| *entry.path < *prefix);
+        let mut same = self.entries[first..].iter().take_while(|entry| *entry.path == *prefix);
+        same.find(|entry| entry.takes(path, asked)).map(|entry| &entry.to)
     }
 }
 
 impl Entry {
-    fn takes(&self, asked: &Asked<'_>) -> bool {
+    /// Whether it accepts a request whose normalised path begins with its own.
+    fn takes(&self, path: &[u8], asked: &Asked<'_>) -> bool {
         let methods = self.methods.as_ref();
-        methods.is_none_or(|methods| methods.iter().any(|one| **one == *asked.method))
-            && self.conditions.iter().all(|one| one.is_met(asked.path, asked.fields, asked.bytes))
+        (!self.exact || self.path.len() == path.len())
+            && methods.is_none_or(|methods| methods.iter().any(|one| **one == *asked.method))
+            && self.conditions.iter().all(|one| one.is_met(path, asked))
     }
 
     fn reads_path(&self) -> bool {
-        *self.path != *b"/" || self.to.rules.as_ref().is_some_and(|rules| !rules.path.is_empty())
+        let of_path = |one: &Condition| one.subject == Subject::Path;
+        *self.path != *b"/"
+            || self.exact
+            || self.conditions.iter().any(of_path)
+            || self.to.rules.as_ref().is_some_and(|rules| !rules.path.is_empty())
     }
 
     fn takes_everything(&self) -> bool {
-        *self.path == *b"/" && self.methods.is_none() && self.conditions.is_empty()
+        *self.path == *b"/" && !self.exact && self.methods.is_none() && self.conditions.is_empty()
     }
 }
 

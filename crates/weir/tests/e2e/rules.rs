@@ -17,6 +17,8 @@ use weir_check::Request;
 on_both_drivers!(
     rules_of_routes,
     rules_change,
+    routes_know_their_listeners,
+    paths_by_expression,
     own_answers,
     plain_clients_are_led_to_tls,
     some_are_refused,
@@ -126,6 +128,80 @@ fn rules_change(io: Io) {
     }
     weir.stop();
     servers.into_iter().for_each(|server| drop(asked(server)));
+}
+
+/// Each client gets the routes of the listener that it connected to, by both protocols, and also
+/// after a reload that changes their order and their names.
+fn routes_know_their_listeners(io: Io) {
+    let [inside, h2c, more] = [0; 3].map(|_| SocketAddr::from(([127, 0, 0, 1], free_port())));
+    let text = |names: [&str; 2], more: &str| {
+        let [first, second] = names;
+        format!(
+            "{more}listen \"{inside}\" name=\"{first}\"\n\
+             listen \"{h2c}\" name=\"{second}\" {{ protocols \"h2c\" }}\n\
+             route {{ respond 200 \"all\"; }}\nroute host=\"a\" {{ respond 200 \"host\"; }}\n\
+             route {{ listen \"inside\" \"both\"; respond 200 \"inside\"; }}\n"
+        )
+    };
+    let weir = Weir::start(io, 2, &text(["inside", "both"], ""));
+    let mut clients = [Client::connect(weir.address), Client::connect(inside)];
+    let mut framed = Http2Client::connect(h2c, &[]);
+    let mut expect = |bytes: [u64; 3]| {
+        for (client, bytes) in clients.iter_mut().zip(bytes) {
+            client.get("/");
+            assert_eq!(client.reply().body.length, bytes);
+        }
+        let (request, stream) = framed.request("GET", "/", &[], false);
+        framed.send(&request);
+        assert_eq!(framed.answer(stream).body.len() as u64, bytes[2]);
+    };
+    // The client of HTTP/2 requests another host.
+    let [all, host, inside] = ["all", "host", "inside"].map(|text| text.len() as u64);
+    expect([host, inside, inside]);
+    let more = format!("listen \"{more}\" name=\"inside\"\n");
+    weir.rewrite(&text(["outside", "both"], &more));
+    weir.answer(&["reload"]);
+    expect([host, host, inside]);
+    weir.rewrite(&text(["both", "inside-2"], &more));
+    weir.answer(&["reload"]);
+    expect([host, inside, all]);
+    weir.stop();
+}
+
+/// What is forwarded is what the expression has seen.
+fn paths_by_expression(io: Io) {
+    let server = Server::start(Honest);
+    let weir = Weir::start(
+        io,
+        1,
+        &format!(
+            "upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\"; }}\n\
+             route {{ path-regex \"(?i)^/admin|\\\\.php$\"; respond 403; }}\n\
+             route path-exact=\"/ping\" {{ respond 204; }}\n",
+            server.address
+        ),
+    );
+    let mut client = Client::connect(weir.address);
+    for (target, status) in [
+        ("/x", 200),
+        ("/Admin/x", 403),
+        ("/%61dmin", 403),
+        ("/x/..//admin", 403),
+        ("/x.php", 403),
+        ("/x.php?y", 403),
+        ("/x.php/y", 200),
+        ("/ping", 204),
+        ("//ping", 204),
+        ("/ping/", 200),
+    ] {
+        let mark = if target.contains('?') { '&' } else { '?' };
+        client.get(&format!("{target}{mark}n={}", nonce()));
+        assert_eq!(client.reply().status, status, "{target}");
+    }
+    weir.stop();
+    let asked = asked(server);
+    let paths: Vec<_> = asked.iter().filter_map(|one| one.target.split('?').next()).collect();
+    assert_eq!(paths, ["/x", "/x.php/y", "/ping/"]);
 }
 
 fn own_answers(io: Io) {

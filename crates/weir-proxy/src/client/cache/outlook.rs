@@ -18,7 +18,7 @@ use super::seen::Seen;
 use super::told::Told;
 use crate::forward::credentials;
 use crate::forward::lookup::User;
-use crate::plan::{CacheRules, Plan};
+use crate::plan::{CacheRules, ListenerPlan, Plan};
 use crate::request::route::path::settled;
 use crate::request::route::{Asked, Routed, Target};
 use crate::request::rules::{Known, Ruled};
@@ -80,6 +80,7 @@ pub fn outlook(
         }
     };
     let asked = Asked {
+        listener: listener(question, plan),
         sealed: question.sealed,
         host: head.authority.of(&text),
         path: head.path.of(&text),
@@ -93,6 +94,14 @@ pub fn outlook(
         Err(_) => return Outlook::end("refused", Vec::new(), "its path can be read in two ways"),
     };
     led(plan, store, routed, question, (&head, &fields, &text), now_us)
+}
+
+/// Returns the listener that a client of this URL would connect to: the first with its port.
+fn listener(question: &Question<'_>, plan: &Plan) -> Option<usize> {
+    let written = question.authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let port: u16 = written.unwrap_or(if question.sealed { 443 } else { 80 });
+    let is_this = |one: &ListenerPlan| one.address.network().is_some_and(|at| at.port() == port);
+    plan.listeners.iter().position(is_this)
 }
 
 fn text_of(question: &Question<'_>, plan: &Plan) -> Vec<u8> {

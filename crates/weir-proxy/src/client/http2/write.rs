@@ -106,7 +106,8 @@ impl Answers {
         cx: &mut Context,
     ) -> ClientKey {
         let parent = self.conns.at(carrier);
-        let state = StreamState { carrier, id, is_given_up: false, taken: 0 };
+        let state =
+            StreamState { carrier, listener: parent.listener, id, is_given_up: false, taken: 0 };
         let mut conn = ClientConn::of_stream(parent.peer, state, cx.now_us);
         conn.flags.sealed = parent.flags.sealed;
         conn.shown.clone_from(&parent.shown);

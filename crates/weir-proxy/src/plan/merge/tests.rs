@@ -90,7 +90,15 @@ fn said(plan: &Plan) -> Vec<Said> {
 
 fn target(plan: &Plan, name: &str) -> Option<String> {
     let (host, fields) = (name.as_bytes(), &Fields::default());
-    let asked = Asked { sealed: false, host, path: b"/", method: b"GET", fields, bytes: b"" };
+    let asked = Asked {
+        listener: None,
+        sealed: false,
+        host,
+        path: b"/",
+        method: b"GET",
+        fields,
+        bytes: b"",
+    };
     let found = plan.routes.find(&asked, &mut Vec::new()).expect("a path");
     found.map(|to| {
         let at = to.target.upstream().expect("an upstream");

@@ -75,6 +75,114 @@ fn schemes_come_first() {
     assert_eq!(look_by(&only, true, b"", b"/", b"GET"), Ok(None));
 }
 
+/// A route for one listener comes before all others, whatever their schemes and hosts; requests
+/// that it does not match are left to them, and clients of other listeners never get it.
+#[test]
+fn listeners_come_first() {
+    let of = |listeners: &[usize], route: Route| Route { listeners: listeners.to_vec(), ..route };
+    let https = |route: Route| Route { scheme: Some(Scheme::Https), ..route };
+    let mut table = RouteTable::new(vec![
+        route(exact("a"), "/", None, 1),
+        of(&[0, 2], route(HostMatch::Any, "/x", None, 2)),
+        of(&[2], https(route(HostMatch::Any, "/", None, 3))),
+        https(route(exact("b"), "/", None, 4)),
+        of(&[2], route(exact("a"), "/x/y", Some(&["PUT"]), 5)),
+    ]);
+    assert!(table.reads_listeners() && table.reads_paths());
+    // As in a plan that follows another one.
+    table.retarget(&[0, 11, 12, 13, 14, 15]);
+    for (listener, sealed, host, path, expected) in [
+        (Some(0), false, "a", "/x", Some(12)),
+        (Some(0), true, "b", "/x", Some(12)),
+        (Some(0), true, "b", "/z", Some(14)),
+        (Some(0), false, "a", "/z", Some(11)),
+        (Some(1), false, "a", "/x", Some(11)),
+        (Some(1), false, "c", "/x", None),
+        (Some(2), true, "a", "/x", Some(13)),
+        (Some(2), false, "a", "/x/y", Some(12)),
+        (Some(7), false, "c", "/x", None),
+        (None, false, "c", "/x", None),
+    ] {
+        let (host, path, fields) = (host.as_bytes(), path.as_bytes(), &Fields::default());
+        let asked = Asked { listener, sealed, host, path, method: b"GET", fields, bytes: b"" };
+        let found = table.find(&asked, &mut Vec::new()).unwrap();
+        let found = found.and_then(|to| to.target.upstream());
+        assert_eq!(found, expected, "{listener:?} {sealed} {host:?} {path:?}");
+    }
+    assert_eq!(RouteTable::new(vec![of(&[1], Route::default())]).rules().count(), 0);
+    assert!(!RouteTable::new(vec![of(&[1], Route::default())]).is_empty());
+}
+
+/// A path alone comes before the same path with those below it, whatever their conditions.
+#[test]
+fn exact_paths_match_alone() {
+    let only =
+        |path: &str, target| Route { exact: true, ..route(HostMatch::Any, path, None, target) };
+    let table = RouteTable::new(vec![
+        route(HostMatch::Any, "/a", Some(&["GET"]), 1),
+        only("/a", 2),
+        only("/", 3),
+        only("/b/", 4),
+    ]);
+    for (path, expected) in [
+        ("/a", Some(2)),
+        ("/%61?b", Some(2)),
+        ("//a", Some(2)),
+        ("/a/../a", Some(2)),
+        ("/a/", Some(1)),
+        ("/a/b", Some(1)),
+        ("/", Some(3)),
+        ("/?x", Some(3)),
+        ("/c", None),
+        ("/b", None),
+        ("/b/", Some(4)),
+        ("/b/c", None),
+    ] {
+        assert_eq!(find(&table, "", path), expected, "{path}");
+    }
+    // A single route for one path is not one for everything.
+    let alone = RouteTable::new(vec![only("/", 0)]);
+    assert_eq!((find(&alone, "", "/"), find(&alone, "", "/x")), (Some(0), None));
+}
+
+/// An expression sees the path in its plain form, and counts as one condition.
+#[test]
+fn expressions_of_paths() {
+    use crate::request::nonidempotent::TargetMatch;
+    let matching = |text: &str, not| Condition {
+        subject: Subject::Path,
+        value: TargetMatch::Regex(regex::bytes::Regex::new(text).unwrap()),
+        not,
+    };
+    let with = |path: &str, conditions: &[Condition], target| Route {
+        conditions: conditions.to_vec(),
+        ..route(HostMatch::Any, path, None, target)
+    };
+    let php = matching(r"\.php$", false);
+    let table = RouteTable::new(vec![
+        with("/", &[], 1),
+        with("/", std::slice::from_ref(&php), 2),
+        with("/", &[php.clone(), matching("^/admin", true)], 3),
+        with("/files", &[], 4),
+    ]);
+    assert!(table.reads_paths());
+    for (path, expected) in [
+        ("/x", 1),
+        ("/x.php?y", 3),
+        ("/x%2ephp", 3),
+        ("/x?y.php", 1),
+        ("/admin/x.php", 2),
+        ("/%61dmin/x.php", 2),
+        ("/y/../admin//x.php", 2),
+        ("/x.php;a=b", 3),
+        ("/files/x.php", 4),
+    ] {
+        assert_eq!(find(&table, "", path), Some(expected), "{path}");
+    }
+    let only = RouteTable::new(vec![with("/", &[php], 0)]);
+    assert_eq!((find(&only, "", "/x.php"), find(&only, "", "/x")), (Some(0), None));
+}
+
 fn exact(name: &str) -> HostMatch {
     HostMatch::Exact(name.to_owned())
 }
@@ -91,7 +199,8 @@ fn look_by(
     path: &[u8],
     method: &[u8],
 ) -> Result<Option<usize>, PathError> {
-    let asked = Asked { sealed, host, path, method, fields: &Fields::default(), bytes: b"" };
+    let fields = &Fields::default();
+    let asked = Asked { listener: None, sealed, host, path, method, fields, bytes: b"" };
     Ok(table.find(&asked, &mut Vec::new())?.and_then(|to| to.target.upstream()))
 }
 

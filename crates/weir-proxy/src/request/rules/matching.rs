@@ -1,12 +1,12 @@
-//! Conditions of a route besides host, path and method: a field, a member of the query, a cookie.
+//! Conditions of a route besides host, prefix of the path and method: a field, a member of the
+//! query, a cookie, the path.
 //!
 //! Checked by [`RouteTable::find`](crate::request::route::RouteTable::find) where a route has such
 //! conditions. Bound: linear in the head.
 
-use weir_http::Fields;
-
 use crate::placement::cookie;
 use crate::request::nonidempotent::TargetMatch;
+use crate::request::route::Asked;
 
 /// One condition.
 #[derive(Debug, Clone)]
@@ -29,12 +29,14 @@ pub enum Subject {
     Query(String),
     /// Cookies of this name, compared with case.
     Cookie(String),
+    /// The path: decoded, without dot segments, empty segments, parameters and query.
+    Path,
 }
 
 impl Condition {
-    /// Whether a request meets it. `target` is path and query; spans of `fields` point into
-    /// `bytes`.
-    pub(crate) fn is_met(&self, target: &[u8], fields: &Fields, bytes: &[u8]) -> bool {
+    /// Whether a request with this normalised path meets it.
+    pub(crate) fn is_met(&self, path: &[u8], asked: &Asked<'_>) -> bool {
+        let Asked { path: target, fields, bytes, .. } = *asked;
         let fits = |value: &[u8]| self.value.matches(value);
         let found = match &self.subject {
             Subject::Header(name) => {
@@ -46,6 +48,7 @@ impl Condition {
             Subject::Query(name) => query(target)
                 .any(|(key, value)| key.is(name.as_bytes()) && fits(&value.collect::<Vec<u8>>())),
             Subject::Cookie(name) => cookie::values(fields, bytes, name.as_bytes()).any(fits),
+            Subject::Path => fits(path),
         };
         found != self.not
     }
@@ -107,6 +110,8 @@ mod tests {
     //! Proves: which requests meet a condition, including those that write it in unusual ways. How:
     //! a table.
 
+    use weir_http::Fields;
+
     use super::*;
 
     fn meets(subject: &Subject, value: &str, target: &str, lines: &[&str]) -> bool {
@@ -121,8 +126,17 @@ mod tests {
             _ => TargetMatch::Eq(value.to_owned()),
         };
         let condition = |not| Condition { subject: subject.clone(), value: value.clone(), not };
-        let met = condition(false).is_met(target.as_bytes(), &fields, text.as_bytes());
-        assert_ne!(met, condition(true).is_met(target.as_bytes(), &fields, text.as_bytes()));
+        let asked = Asked {
+            listener: None,
+            sealed: false,
+            host: b"a",
+            path: target.as_bytes(),
+            method: b"GET",
+            fields: &fields,
+            bytes: text.as_bytes(),
+        };
+        let met = condition(false).is_met(b"/", &asked);
+        assert_ne!(met, condition(true).is_met(b"/", &asked));
         met
     }
 

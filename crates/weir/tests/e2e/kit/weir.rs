@@ -92,7 +92,9 @@ pub fn server_status(weir: &Weir) -> serde_json::Value {
 fn listeners(text: &str) -> Vec<SocketAddr> {
     let of = |word| text.split(word).skip(1).filter_map(|rest: &str| rest.split_once('"'));
     let quoted = of("listen \"").chain(of("metrics \""));
-    let quoted = quoted.filter(|(address, _)| !address.starts_with("unix:"));
+    // `listen` of a route has names.
+    let is_network = |address: &str| address.contains(':') && !address.starts_with("unix:");
+    let quoted = quoted.filter(|(address, _)| is_network(address));
     quoted.map(|(address, _)| address.parse().expect("an address")).collect()
 }
 
