@@ -2,12 +2,13 @@
 //! not be carried over. Called by the command line.
 //!
 //! Text -> directives (`tree`; each dialect has its own reader) -> `draft`, which knows the
-//! features of weir -> text (`write`). A restriction of access that weir cannot express becomes a
-//! route that leads nowhere: nothing that was closed is opened. No well-kept library reads any of
-//! the three grammars. Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) for a file, and those of
-//! `tree`; nothing here recurses.
+//! features of weir -> text (`write`). What weir cannot express becomes a route that rejects:
+//! nothing that was closed is opened, and no request reaches another application. No well-kept
+//! library reads any of the three grammars. Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) for a
+//! file, and those of `tree`; nothing here recurses.
 
 mod access;
+mod apart;
 mod caddy;
 mod cases;
 mod compress;
@@ -24,7 +25,6 @@ mod order;
 mod own_answer;
 mod route;
 mod schemes;
-mod steps;
 mod tcp;
 mod tree;
 mod write;
@@ -76,6 +76,8 @@ pub struct Outside<'a> {
 pub struct Imported {
     /// The configuration of weir, as KDL; empty when nothing could be carried over.
     pub text: String,
+    /// The number of routes and of `tcp` that lead to servers or have a response.
+    pub carried: usize,
     /// Notes about it, in the order of the source.
     pub notes: Vec<Note>,
     /// The number of further notes, which are not kept.
@@ -109,7 +111,8 @@ pub fn import_in(dialect: Dialect, path: &Path, outside: Outside<'_>) -> Result<
         Dialect::Caddy => caddy::import(&mut draft)?,
     }
     let text = draft.finish(dialect);
+    let carried = draft.carried();
     let faults = if text.is_empty() { None } else { crate::fuzzing::check(&text).err() };
     let (notes, dropped, unneeded) = draft.into_notes();
-    Ok(Imported { text, notes, dropped, unneeded, faults })
+    Ok(Imported { text, carried, notes, dropped, unneeded, faults })
 }

@@ -1,8 +1,8 @@
 //! How a verb fails: a text for standard error and an exit code. Used by all verbs, read by `main`.
 //!
-//! Codes: 1 failed while running, 2 usage, 77 a missing privilege, 78 bad configuration
-//! (sysexits.h), so that a service manager can recognize failures that a restart cannot repair.
-//! `weir lab link -- COMMAND` has the command's code.
+//! Codes: 1 failed while running, 2 usage, 65 an import that is not the same, 77 a missing
+//! privilege, 78 bad configuration (sysexits.h), so that a service manager can recognize failures
+//! that a restart cannot repair. `weir lab link -- COMMAND` has the command's code.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     Running(String),
     /// The command line is wrong: code 2.
     Usage(String),
+    /// The result of an import does not do the same as the source; it has been printed: code 65.
+    Unlike(String),
     /// The operating system forbids it; the text names the capability: code 77.
     Privilege(String),
     /// The configuration is wrong; the report is complete: code 78.
@@ -33,6 +35,7 @@ impl Failure {
         match self {
             Failure::Running(_) => 1,
             Failure::Usage(_) => 2,
+            Failure::Unlike(_) => 65,
             Failure::Privilege(_) => 77,
             Failure::Configuration(_) => 78,
             Failure::Command(code) => *code,
@@ -70,6 +73,7 @@ impl Display for Failure {
         match self {
             Failure::Running(text)
             | Failure::Usage(text)
+            | Failure::Unlike(text)
             | Failure::Privilege(text)
             | Failure::Configuration(text) => f.write_str(text),
             Failure::Command(_) => Ok(()),

@@ -194,18 +194,30 @@ fn check_is_done_by_the_words_of_others() {
 #[test]
 fn import_writes_what_check_takes_and_says_what_it_has_not() {
     let nginx = "server {\n listen 127.0.0.1:8090;\n expires 1d;\n location / { proxy_pass \
-        http://127.0.0.1:9; }\n location /in/ { deny all; }\n}\n";
+        http://127.0.0.1:9; }\n location /in/ { auth_basic x; }\n}\n";
     let file = Scratch::new("import.conf", nginx);
     let imported = output(&["import", "nginx", file.path()]);
-    assert_eq!(code(&imported), 0);
+    assert_eq!(code(&imported), 65);
+    assert!(stderr(&imported).ends_with("--accept lost --accept different --accept closed\n"));
+    for (accepted, expected) in [
+        (&["--accept", "all"][..], 0),
+        (&["--accept", "lost", "--accept", "different", "--accept", "closed"], 0),
+        (&["--accept", "lost", "--accept", "different"], 65),
+        (&["--accept", "nothing"], 2),
+    ] {
+        let again = output(&[&["import", "nginx", file.path()], accepted].concat());
+        assert_eq!(code(&again), expected, "{accepted:?}");
+        let text = if expected == 2 { String::new() } else { stdout(&imported) };
+        assert_eq!(stdout(&again), text);
+    }
     let ours = Scratch::new("imported.kdl", &stdout(&imported));
     let checked = output(&["check", "-c", ours.path()]);
     assert_eq!((code(&checked), stderr(&checked)), (0, String::new()), "{}", stdout(&imported));
     let told = stderr(&imported);
     for part in [
         ":3: not carried over: `expires 1d`: weir serves no files",
-        ":5: closed: `deny all`: ",
-        "weir: 1 not carried over, 0 different, 1 closed\n",
+        ":5: closed: `auth_basic x`: ",
+        "weir: 1 carried over, 1 not carried over, 3 different, 1 closed\n",
     ] {
         assert!(told.contains(part), "{part} in {told}");
     }

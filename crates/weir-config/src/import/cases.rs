@@ -6,7 +6,7 @@
 
 use super::access::Access;
 use super::order::{covers_host, covers_path};
-use super::route::{Condition, Route, Scheme};
+use super::route::{Condition, PATH, Route, Scheme};
 
 /// Cases of one condition.
 pub(super) const CASES_MAX: usize = 200;
@@ -26,6 +26,9 @@ pub(super) struct Case {
     clients: Option<(bool, Vec<String>)>,
     /// A condition that routes cannot express; Some(true): its negation.
     unsaid: Option<bool>,
+    /// Requests that it leaves out, each with all that one of these says. None: its dialect does
+    /// not read this, so that such a condition is one that routes cannot express.
+    pub(super) except: Option<Vec<Effect>>,
     /// No request matches.
     impossible: bool,
 }
@@ -34,8 +37,10 @@ pub(super) struct Case {
 #[derive(Debug, Clone)]
 pub(super) enum Effect {
     Host(String),
-    /// A prefix.
+    /// A prefix of whole segments.
     Path(String),
+    /// The first characters of the path.
+    Prefix(String),
     /// One path.
     Exactly(String),
     Methods(Vec<String>),
@@ -43,7 +48,12 @@ pub(super) enum Effect {
     Scheme(Scheme),
     /// Addresses of clients, one of them.
     Clients(Vec<String>),
+    /// All of these.
+    All(Vec<Effect>),
+    /// Some requests of this effect; routes cannot express which.
+    Among(Box<Effect>),
     Always,
+    Never,
     /// A condition that routes cannot express.
     Unsaid,
 }
@@ -57,6 +67,26 @@ pub(super) struct Term {
 }
 
 impl Case {
+    /// Returns all requests, for a dialect that reads [`Case::except`].
+    pub(super) fn all() -> Case {
+        Case { except: Some(Vec::new()), ..Case::default() }
+    }
+
+    /// Returns the requests of an effect.
+    pub(super) fn of(effect: &Effect) -> Case {
+        Case::all().and(effect, false)
+    }
+
+    /// Whether routes can express it only in part.
+    pub(super) fn is_vague(&self) -> bool {
+        self.unsaid.is_some()
+    }
+
+    /// Returns the addresses of its clients; true: it has all others.
+    pub(super) fn clients(&self) -> Option<(bool, &[String])> {
+        self.clients.as_ref().map(|(is_rest, whom)| (*is_rest, &whom[..]))
+    }
+
     pub(super) fn path(&self) -> String {
         self.path.clone().unwrap_or_else(|| "/".to_owned())
     }
@@ -90,9 +120,27 @@ impl Case {
         Some(access.unwrap_or_default()).filter(Access::fits)
     }
 
+    /// Returns the access of a route for the clients of this case alone; None: as with
+    /// [`Case::access`].
+    pub(super) fn own_access(&self) -> Option<Access> {
+        if self.unsaid.is_some() {
+            return None;
+        }
+        let access = self.clients.as_ref().map(|(is_rest, whom)| Access::without(whom, !is_rest));
+        Some(access.unwrap_or_default()).filter(Access::fits)
+    }
+
+    /// Returns the case for all clients, and without what routes cannot express.
+    pub(super) fn widest(&self) -> Case {
+        Case { clients: None, unsaid: None, ..self.clone() }
+    }
+
     /// Returns clients that it exempts; None: it covers only some clients, or routes cannot express
     /// it.
     pub(super) fn exempt(&self) -> Option<&[String]> {
+        if self.except.as_ref().is_some_and(|except| !except.is_empty()) {
+            return None;
+        }
         match (&self.clients, self.unsaid) {
             (None, None) => Some(&[]),
             (Some((true, whom)), None) => Some(whom),
@@ -100,16 +148,19 @@ impl Case {
         }
     }
 
-    fn says_something(&self) -> bool {
-        let path = self.path.as_ref().is_some_and(|path| path != "/" || self.exact);
-        path || self.scheme.is_some() || !self.methods.is_empty() || !self.conditions.is_empty()
-    }
-
     /// Returns the case with one more effect.
     fn and(&self, effect: &Effect, not: bool) -> Case {
         let mut case = self.clone();
         match effect {
             Effect::Always => case.impossible |= not,
+            Effect::Never => case.impossible |= !not,
+            Effect::All(all) if !not => {
+                return all.iter().fold(case, |case, effect| case.and(effect, false));
+            }
+            Effect::Among(wide) if !not => {
+                case = case.and(wide, false);
+                case.unsaid = Some(case.unsaid.unwrap_or(false));
+            }
             Effect::Scheme(scheme) => {
                 let scheme = if not { scheme.other() } else { *scheme };
                 case.impossible |= case.scheme.is_some_and(|other| other != scheme);
@@ -122,11 +173,38 @@ impl Case {
                 Some(_) => case.unsaid = Some(case.unsaid.unwrap_or(false) || not),
             },
             Effect::Condition(condition) => {
-                case.conditions.push(Condition { not: not != condition.not, ..condition.clone() });
+                case.meet(Condition { not: not != condition.not, ..condition.clone() });
+            }
+            Effect::Path(path) | Effect::Prefix(path) | Effect::Exactly(path) if not => {
+                let end = match effect {
+                    Effect::Exactly(_) => "$",
+                    Effect::Path(path) if !path.ends_with('/') => "(/|$)",
+                    _ => "",
+                };
+                case.meet(of_path(format!("^{}{end}", regex::escape(path)), true));
+            }
+            Effect::Prefix(path) => {
+                let folder = path.rfind('/').map_or("/", |end| &path[..=end]);
+                case = case.and(&Effect::Path(folder.to_owned()), false);
+                if folder != path {
+                    case.meet(of_path(format!("^{}", regex::escape(path)), false));
+                }
+            }
+            Effect::Host(host) if not && case.host.as_ref() == Some(host) => case.impossible = true,
+            Effect::Methods(methods) if not && !case.methods.is_empty() => {
+                case.methods.retain(|method| !methods.contains(method));
+                case.impossible |= case.methods.is_empty();
+            }
+            Effect::Host(_) | Effect::Methods(_) | Effect::All(_)
+                if not && case.except.is_some() =>
+            {
+                case.except.get_or_insert_default().push(effect.clone());
             }
             // A negated condition is the stronger one to remember: it keeps all others out.
             _ if not => case.unsaid = Some(true),
-            Effect::Unsaid => case.unsaid = Some(case.unsaid.unwrap_or(false)),
+            Effect::Unsaid | Effect::All(_) | Effect::Among(_) => {
+                case.unsaid = Some(case.unsaid.unwrap_or(false));
+            }
             Effect::Host(host) => match &case.host {
                 Some(other) if covers_host(host, other) => {}
                 Some(other) if !covers_host(other, host) => case.impossible = true,
@@ -155,6 +233,21 @@ impl Case {
         }
         case
     }
+
+    /// Adds a condition.
+    fn meet(&mut self, condition: Condition) {
+        let of = |one: &Condition| (one.subject, one.name.clone(), one.matches.clone());
+        match self.conditions.iter().find(|other| of(other) == of(&condition)) {
+            Some(other) => self.impossible |= other.not != condition.not,
+            None => self.conditions.push(condition),
+        }
+    }
+}
+
+/// Returns the condition that an expression matches the decoded path, or that it does not.
+pub(super) fn of_path(regex: String, not: bool) -> Condition {
+    let (name, matches) = (String::new(), Some(("regex", regex)));
+    Condition { subject: PATH, name, matches, not }
 }
 
 /// Returns the cases of `of` for which all of these are true; None: too many.
@@ -177,51 +270,6 @@ pub(super) fn and_all(of: Vec<Case>, terms: &[Term]) -> Option<Vec<Case>> {
             .collect();
     }
     (cases.len() <= CASES_MAX).then_some(cases)
-}
-
-/// Returns the cases that routes can express, and whether others were left out.
-pub(super) fn said(all: Vec<Case>) -> (Vec<Case>, bool) {
-    let is_said = |case: &Case| case.unsaid.is_none() && case.clients.is_none();
-    let (said, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(is_said);
-    (said, !others.is_empty())
-}
-
-/// Returns the cases of a rule that redirects clients to TLS, whether it redirects more than in the
-/// source, and whether others were left out. Requests that the source does not redirect by a
-/// condition that routes cannot express are redirected as well, unless they use TLS.
-pub(super) fn sent_to_tls(all: Vec<Case>) -> (Vec<Case>, bool, bool) {
-    let is_wider = |case: &Case| {
-        let is_rest = case.clients.as_ref().is_none_or(|(is_rest, _)| *is_rest);
-        let has_rest = case.unsaid == Some(true) || case.unsaid.is_none() && case.clients.is_some();
-        is_rest && has_rest && case.scheme != Some(Scheme::Https)
-    };
-    let (wider, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(is_wider);
-    let (mut cases, lost) = said(others);
-    let is_more = !wider.is_empty();
-    cases.extend(wider.into_iter().map(|case| Case {
-        scheme: Some(Scheme::Http),
-        clients: None,
-        unsaid: None,
-        ..case
-    }));
-    (cases, is_more, lost)
-}
-
-/// Returns the cases of a rule that refuses, and whether others were left out. Conditions that
-/// cannot be expressed are left out of a case, so that more is refused, unless nothing else
-/// remains. Then a case that admits some clients (`not allowed`) refuses all, and one that keeps
-/// some out (`bad`) refuses none.
-pub(super) fn refused(all: Vec<Case>) -> (Vec<Case>, bool) {
-    let refuses = |case: &Case| {
-        let lets_in =
-            |of: &Option<(bool, Vec<String>)>| of.as_ref().is_some_and(|(is_rest, _)| *is_rest);
-        case.access().is_some()
-            || case.says_something()
-            || case.unsaid != Some(false)
-            || lets_in(&case.clients)
-    };
-    let (kept, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(refuses);
-    (kept, !others.is_empty())
 }
 
 #[cfg(test)]
@@ -264,7 +312,40 @@ mod tests {
         ] {
             assert_eq!(lines(&case(&both)[0]), None);
         }
-        assert!(said(case(&[(false, clients("a"))])).1, "routes don't go by addresses");
+    }
+
+    #[test]
+    fn paths() {
+        let shown = |terms: &[(bool, Effect)]| -> Vec<String> {
+            let of = |case: Case| {
+                let conditions = case.conditions.iter().map(|one| {
+                    let text = one.matches.as_ref().map_or("", |(_, text)| text);
+                    format!(" {}{text}", if one.not { "!" } else { "" })
+                });
+                let conditions: String = conditions.collect();
+                format!("{}{conditions}", case.path())
+            };
+            case(terms).into_iter().map(of).collect()
+        };
+        let prefix = |path: &str| Effect::Prefix(path.to_owned());
+        assert_eq!(shown(&[(false, prefix("/a/b"))]), ["/a/ ^/a/b"]);
+        assert_eq!(shown(&[(false, prefix("/a/"))]), ["/a/"]);
+        assert_eq!(shown(&[(true, prefix("/a."))]), [r"/ !^/a\."]);
+        assert_eq!(shown(&[(true, Effect::Path("/a".to_owned()))]), ["/ !^/a(/|$)"]);
+        assert_eq!(shown(&[(true, Effect::Exactly("/a".to_owned()))]), ["/ !^/a$"]);
+        assert_eq!(shown(&[(true, prefix("/a")), (false, prefix("/a"))]), [""; 0]);
+        assert_eq!(shown(&[(false, Effect::Never)]), [""; 0]);
+        assert_eq!(shown(&[(true, Effect::Never)]), ["/"]);
+    }
+
+    #[test]
+    fn what_is_left_out() {
+        let host = Effect::Host("a".to_owned());
+        let term = [Term { not: true, any: vec![host.clone()] }];
+        let left = and_all(vec![Case::all()], &term).unwrap();
+        assert!(left[0].except.as_ref().is_some_and(|all| all.len() == 1) && !left[0].is_vague());
+        assert!(left[0].exempt().is_none(), "a limit cannot leave requests out");
+        assert!(case(&[(true, host)])[0].is_vague(), "for a dialect that does not read it");
     }
 
     #[test]
@@ -275,41 +356,5 @@ mod tests {
         let https = Effect::Scheme(Scheme::Https);
         assert_eq!(of(&[(true, https.clone())]), [Some(Scheme::Http)]);
         assert_eq!(of(&[(true, https.clone()), (false, https)]), [None; 0]);
-    }
-
-    #[test]
-    fn what_sends_to_tls_sends_too_many_rather_than_too_few() {
-        let path = || Effect::Path("/x".to_owned());
-        let http = (true, Effect::Scheme(Scheme::Https));
-        for rest in [path(), Effect::Unsaid, clients("a")] {
-            let (cases, wider, lost) = sent_to_tls(case(&[http.clone(), (true, rest.clone())]));
-            assert_eq!(
-                (cases[0].scheme, cases[0].unsaid, wider, lost),
-                (Some(Scheme::Http), None, true, false)
-            );
-            assert!(cases[0].clients.is_none());
-            assert_eq!(sent_to_tls(case(&[(true, rest)])).0[0].scheme, Some(Scheme::Http));
-        }
-        let (cases, wider, lost) = sent_to_tls(case(&[http.clone(), (false, path())]));
-        assert_eq!((cases.len(), wider, lost), (1, false, false));
-        for some in [Effect::Unsaid, clients("a")] {
-            let (cases, wider, lost) = sent_to_tls(case(&[http.clone(), (false, some)]));
-            assert_eq!((cases.len(), wider, lost), (0, false, true));
-        }
-    }
-
-    #[test]
-    fn what_refuses_keeps_out_too_many_rather_than_too_few() {
-        let kept = |terms: &[(bool, Effect)]| refused(case(terms)).0.len();
-        // Bad clients, of which nothing else is known.
-        assert_eq!(kept(&[(false, Effect::Unsaid)]), 0);
-        assert_eq!(kept(&[(false, Effect::Unsaid), (false, clients("a"))]), 0);
-        assert_eq!(kept(&[(false, Effect::Unsaid), (false, Effect::Path("/x".to_owned()))]), 1);
-        // All but good clients.
-        assert_eq!(kept(&[(true, Effect::Unsaid)]), 1);
-        assert_eq!(kept(&[(false, Effect::Unsaid), (true, clients("a"))]), 1);
-        assert_eq!(kept(&[(false, clients("a"))]), 1);
-        let unknown = refused(vec![Case::default().all_but_some()]).0;
-        assert!(unknown.len() == 1 && unknown[0].access().is_none(), "it closes");
     }
 }

@@ -1,8 +1,8 @@
 //! The configuration under construction: each dialect fills it, and `write` writes it.
 //!
 //! Every value is checked by the functions of the option table when it arrives; a refusal becomes a
-//! note with the reason. So the written configuration is valid. weir's routes hold for each of its
-//! listeners; [`Draft::finish`] settles the consequences.
+//! note with the reason. So the written configuration is valid. A route is for the listeners of its
+//! group; [`Draft::finish`] settles how that is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use weir_proxy::request::rules::edits::{Side, refusal};
 use super::limits::Limits;
 use super::missing::Missing;
 use super::notes::{Draw, Kind, NOTES_MAX, Note, short};
-use super::order::covers_host;
+use super::order::{covers_host, same};
 use super::own_answer::Answer;
 use super::route::{Edit, Route, Scheme, To};
 use super::tcp::{self, Tcp};
@@ -26,6 +26,9 @@ use crate::units::{size_text, time_text};
 /// Listeners, groups of servers, servers of one, routes: the compiler takes no more.
 pub(super) const BLOCKS_MAX: usize = 10_000;
 
+/// Neighbours of a route that are compared with it, where it may be one with them.
+const MERGED_MAX: usize = 8;
+
 /// A set of addresses with the service there: a `server` of nginx, a frontend, a site.
 #[derive(Debug, Default)]
 pub(super) struct Group {
@@ -33,8 +36,6 @@ pub(super) struct Group {
     pub(super) what: String,
     /// Indices of [`Draft::listens`].
     pub(super) listens: Vec<usize>,
-    /// Clients without TLS are only redirected to TLS.
-    pub(super) only_tls: bool,
 }
 
 /// An address that clients connect to.
@@ -262,11 +263,17 @@ impl<'a> Draft<'a> {
         let listen = &mut self.listens[at];
         let mut conflict = None;
         if listen.address != address {
+            let is_wild =
+                |one: &Location| one.network().is_some_and(|address| address.ip().is_unspecified());
+            if is_wild(&listen.address) != is_wild(&address) {
+                let why = format!(
+                    "weir cannot listen on it beside `{}`: its clients are not served here",
+                    listen.address
+                );
+                return self.note(node.place, Kind::Closed, &node.shown(), why);
+            }
             conflict =
                 Some(format!("`{}` and `{address}` become one listener in weir", listen.address));
-            if address.network().is_some_and(|address| address.ip().is_unspecified()) {
-                listen.address = address.clone();
-            }
         }
         match (&mut listen.tls, tls) {
             (Some(ours), Some(theirs)) => {
@@ -319,7 +326,7 @@ impl<'a> Draft<'a> {
             if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' }
         };
         let mut base: String = name.chars().map(fine).take(48).collect();
-        if base.is_empty() || write::RESERVED.contains(&base.as_str()) {
+        if base.is_empty() || base == write::CLOSED_TCP {
             base.push_str("app");
         }
         let mut name = base.clone();
@@ -412,8 +419,8 @@ impl<'a> Draft<'a> {
         self.different(node, format!("weir has one `{name}` for {whose}, and uses the largest"));
     }
 
-    /// Returns a change of a field, if rules may make it. `value` has `$names`; None removes the
-    /// field.
+    /// Returns a change of a field, if rules may make it. `value` has `$names`. A field of a
+    /// request whose value weir cannot express is removed: the source replaced that of the client.
     pub(super) fn edit(
         &mut self,
         node: &Node,
@@ -426,6 +433,15 @@ impl<'a> Draft<'a> {
         let why = why.or_else(|| refusal(name, side, !removes).map(str::to_owned));
         let why = why.or_else(|| if removes { None } else { texts::route::text(value).err() });
         if let Some(why) = why {
+            let is_forgeable = matches!(side, Side::Request) && verb == "set";
+            if is_forgeable
+                && texts::route::field(name).is_ok()
+                && refusal(name, side, false).is_none()
+            {
+                let why = format!("{why}; weir removes `{name}`, so that clients cannot set it");
+                self.different(node, why);
+                return Some(Edit { verb: "remove", name: name.to_owned(), value: String::new() });
+            }
             self.lost(node, why);
             return None;
         }
@@ -437,32 +453,38 @@ impl<'a> Draft<'a> {
         self.routes.len() >= BLOCKS_MAX
     }
 
-    /// Adds a route, unless the table refuses it or an earlier one takes all of its requests. If
-    /// all clients of its group speak TLS, or none, the route is for those only.
+    /// Returns the listeners of a route.
+    pub(super) fn listens_of(&self, route: &Route) -> Vec<usize> {
+        let of_group = &self.groups[route.group].listens;
+        let all = if route.listens.is_empty() { of_group } else { &route.listens };
+        let fits = |at: &&usize| {
+            let scheme = Scheme::of(self.listens[**at].tls.is_some());
+            route.scheme.is_none_or(|one| one == scheme)
+        };
+        let all: BTreeSet<usize> = all.iter().filter(fits).copied().collect();
+        all.into_iter().collect()
+    }
+
+    /// Adds a route, unless the table refuses it or an earlier one takes all of its requests.
     pub(super) fn route(&mut self, route: Route) {
         if self.is_full() {
             let why = format!("weir takes at most {BLOCKS_MAX} routes");
             return self.note(route.place, Kind::Lost, &route.what, why);
         }
-        let route = Route { scheme: route.scheme.or_else(|| self.scheme_of(route.group)), ..route };
         let mut why = route.refused();
-        if let Some(earlier) = self.routes.iter().find(|other| other.hides(&route)) {
-            let place = self.sources.name(earlier.place);
+        let listens = self.listens_of(&route);
+        let is_wider = |other: &Route| {
+            let theirs = self.listens_of(other);
+            listens.iter().all(|at| theirs.contains(at))
+        };
+        let mut near = self.routes.iter().filter(|other| other.hides(&route));
+        if let Some(earlier) = near.find(|other| is_wider(other)) {
             // A duplicate needs no note.
-            if earlier.to == route.to
-                && earlier.exact == route.exact
-                && earlier.access == route.access
-            {
+            if earlier.to == route.to && earlier.access == route.access {
                 return;
             }
-            if earlier.exact && !route.exact && !route.path.ends_with('/') {
-                let path = format!("{}/", route.path);
-                return self.route(Route { path, ..route });
-            }
-            why = Some(format!(
-                "weir's routes apply to every `listen`, and {place} already takes the same \
-                    requests; run a second weir for it"
-            ));
+            let place = self.sources.name(earlier.place);
+            why = Some(format!("{place} already takes the same requests"));
         }
         match why {
             Some(why) => self.note(route.place, Kind::Lost, &route.what, why),
@@ -470,60 +492,104 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Adds a route that rejects what the source served, and notes why.
+    pub(super) fn closed(&mut self, route: Route, why: &str) {
+        let to = if route.to.is_closed() { route.to } else { To::Closed };
+        self.note(route.place, Kind::Closed, &route.what, why);
+        self.route(Route { to, ..route });
+    }
+
     /// Keeps requests for names with their own routes from less specific routes: other programs
     /// look a name up once.
     pub(super) fn keep_names_apart(&mut self) {
         let mut seen = BTreeSet::new();
-        let named = self.routes.iter().filter(|route| route.host != "*");
-        let named = named.filter(|route| seen.insert((route.host.clone(), route.scheme)));
-        let named: Vec<Route> = named.cloned().collect();
-        for route in named {
-            let is_open = |scheme: Scheme| {
-                let mut of_scheme =
-                    self.routes.iter().filter(|other| other.scheme.is_none_or(|one| one == scheme));
+        let mut apart = Vec::new();
+        for route in self.routes.iter().filter(|route| route.host != "*") {
+            for at in self.listens_of(route) {
+                if !seen.insert((route.host.clone(), at)) {
+                    continue;
+                }
+                let mut there = self.routes.iter().filter(|one| self.listens_of(one).contains(&at));
                 let catches = |other: &Route| {
                     other.host != route.host && covers_host(&other.host, &route.host)
                 };
                 let takes_all = |other: &Route| other.host == route.host && other.takes_all();
-                of_scheme.clone().any(catches) && !of_scheme.any(takes_all)
-            };
-            if Scheme::ALL
-                .into_iter()
-                .filter(|one| route.scheme.is_none_or(|scheme| scheme == *one))
-                .any(is_open)
-            {
-                let Route { host, group, place, scheme, .. } = route;
-                let what = format!("all other requests to {host}");
-                self.route(Route {
-                    host,
-                    group,
-                    place,
-                    what,
-                    scheme,
-                    path: "/".to_owned(),
-                    ..Route::default()
-                });
+                if there.clone().any(catches) && !there.any(takes_all) {
+                    let Route { host, group, place, .. } = route.clone();
+                    let what = format!("all other requests to {host}");
+                    let path = "/".to_owned();
+                    let (listens, to) = (vec![at], To::Nothing);
+                    apart.push(Route {
+                        host,
+                        group,
+                        place,
+                        what,
+                        path,
+                        listens,
+                        to,
+                        ..Route::default()
+                    });
+                }
             }
         }
+        apart.into_iter().for_each(|route| self.route(route));
     }
 
     /// Returns the text; empty: nothing could be carried over.
     pub(super) fn finish(&mut self, dialect: Dialect) -> String {
-        for group in self.groups.iter_mut().filter(|group| group.only_tls) {
-            group.listens.retain(|at| self.listens[*at].tls.is_some());
-        }
-        let below = super::order::below_exact(&self.routes);
-        self.routes.extend(below);
-        self.settle_schemes();
-        let groups = &self.groups;
-        self.routes.retain(|route| !groups[route.group].listens.is_empty());
-        self.leave_out_local();
-        self.leave_out_certified();
-        self.tell_of_other_addresses();
+        self.settle_listens();
         self.settle_limits();
         tcp::settle(self);
-        let leads = self.routes.iter().any(|route| route.to != To::Closed) || !self.tcps.is_empty();
-        if leads { write::write(self, dialect) } else { String::new() }
+        let is_empty = self.routes.is_empty() && self.tcps.is_empty();
+        if is_empty { String::new() } else { write::write(self, dialect) }
+    }
+
+    /// When all listeners are known: says of each route which it is for.
+    fn settle_listens(&mut self) {
+        for mut route in std::mem::take(&mut self.routes) {
+            route.listens = self.listens_of(&route);
+            route.scheme = None;
+            if !route.listens.is_empty() {
+                self.routes.push(route);
+            } else if !self.groups[route.group].listens.is_empty() {
+                let why = "it has no `listen` that could be carried over";
+                self.note(route.place, Kind::Lost, &route.what, why);
+            }
+        }
+        let served = self.served();
+        for at in (0..self.groups.len()).filter(|at| !served.contains(at)) {
+            let Group { place, what, .. } = &self.groups[at];
+            let (place, what) = (*place, what.clone());
+            self.note(place, Kind::Lost, &what, "weir serves no part of it");
+        }
+        self.merge_listens();
+    }
+
+    /// Makes one route of routes that differ only in their listeners.
+    fn merge_listens(&mut self) {
+        let mut merged: Vec<Route> = Vec::new();
+        for route in std::mem::take(&mut self.routes) {
+            let is_apart = |other: &Route| {
+                (&other.host, &other.path) != (&route.host, &route.path)
+                    || other.listens.iter().all(|at| !route.listens.contains(at))
+            };
+            // Of equal routes the first holds: none may be passed that takes the same requests.
+            let near = merged.iter_mut().rev().take(MERGED_MAX).take_while(|other| is_apart(other));
+            let mut like = near.filter(|other| other.does_the_same(&route) && same(other, &route));
+            match like.next() {
+                Some(other) => {
+                    other.listens.extend(&route.listens);
+                    other.listens.sort_unstable();
+                }
+                None => merged.push(route),
+            }
+        }
+        self.routes = merged;
+    }
+
+    /// Returns the number of routes and of `tcp` that lead somewhere.
+    pub(super) fn carried(&self) -> usize {
+        self.routes.iter().filter(|route| !route.to.is_closed()).count() + self.tcps.len()
     }
 
     /// Returns the groups that have routes.
@@ -531,95 +597,9 @@ impl<'a> Draft<'a> {
         self.routes.iter().map(|route| route.group).collect()
     }
 
-    /// Returns the listeners that are needed.
+    /// Returns the listeners that are needed, when those of routes are settled.
     pub(super) fn listened(&self) -> BTreeSet<usize> {
-        self.served().iter().flat_map(|group| &self.groups[*group].listens).copied().collect()
-    }
-
-    /// Keeps services closed that only this machine could reach.
-    fn leave_out_local(&mut self) {
-        let is_local = |at: &usize| {
-            self.listens[*at].address.network().is_none_or(|address| address.ip().is_loopback())
-        };
-        if self.listened().iter().all(is_local) {
-            return;
-        }
-        let local = self
-            .served()
-            .into_iter()
-            .filter(|group| self.groups[*group].listens.iter().all(is_local))
-            .collect();
-        self.leave_out(local, "this was only for this machine");
-    }
-
-    /// Keeps services closed that only clients with a certificate could reach.
-    fn leave_out_certified(&mut self) {
-        let asks = |at: &usize| {
-            let auth =
-                self.listens[*at].tls.as_ref().and_then(|tls| tls.options.get("client-auth"));
-            auth.is_some_and(|auth| auth.contains("require"))
-        };
-        // Routes of such groups are for clients with TLS, unless proxies say which clients have it.
-        let trusts = self.client_lines.contains_key("trusted-proxies");
-        let counts = |at: &&usize| trusts || self.listens[**at].tls.is_some();
-        if self.listened().iter().filter(counts).all(asks) {
-            return;
-        }
-        let certified = self
-            .served()
-            .into_iter()
-            .filter(|group| self.groups[*group].listens.iter().all(asks))
-            .collect();
-        self.leave_out(certified, "this was only for clients with a certificate");
-    }
-
-    fn leave_out(&mut self, groups: Vec<usize>, why: &str) {
-        for group in groups {
-            self.routes.retain(|route| route.group != group);
-            let Group { place, what, .. } = &self.groups[group];
-            let (place, what) = (*place, what.clone());
-            let why = format!(
-                "weir's routes apply to every `listen`, but {why}; run a second weir for it"
-            );
-            self.note(place, Kind::Lost, &what, why);
-        }
-    }
-
-    /// Notes that routes can also be reached at addresses of other groups.
-    fn tell_of_other_addresses(&mut self) {
-        // Both wildcards of a port are the same place.
-        let key = |at: usize| {
-            let address = &self.listens[at].address;
-            let wildcard = address.network().filter(|address| address.ip().is_unspecified());
-            wildcard
-                .map_or_else(|| address.to_string(), |address| format!("port {}", address.port()))
-        };
-        let listened = self.listened();
-        let mut told = Vec::new();
-        for group in self.served() {
-            let schemes: BTreeSet<Scheme> = self.schemes_of(group).collect();
-            let is_led_to =
-                |at: &&usize| schemes.contains(&Scheme::of(self.listens[**at].tls.is_some()));
-            let all: BTreeSet<String> =
-                listened.iter().filter(is_led_to).map(|at| key(*at)).collect();
-            let own: BTreeSet<String> =
-                self.groups[group].listens.iter().map(|at| key(*at)).collect();
-            let others: Vec<&str> = all.difference(&own).map(String::as_str).collect();
-            if !others.is_empty() {
-                told.push((
-                    group,
-                    format!(
-                        "weir's routes apply to every `listen`: now also on {}",
-                        others.join(", ")
-                    ),
-                ));
-            }
-        }
-        for (group, why) in told {
-            let Group { place, what, .. } = &self.groups[group];
-            let (place, what) = (*place, what.clone());
-            self.note(place, Kind::Different, &what, why);
-        }
+        self.routes.iter().flat_map(|route| &route.listens).copied().collect()
     }
 
     /// Returns the notes in order, how many more there were, and the unneeded directives.

@@ -1,18 +1,23 @@
 //! HAProxy: frontends become listeners and routes, backends upstreams. Called by `import`.
 //!
-//! `use_backend` rules have an order, weir's routes are chosen by specificity: `order` converts one
-//! to the other. Expressions of ACLs are in `haproxy/acl.rs`, addresses and servers in
-//! `haproxy/bind.rs`, `haproxy/backend.rs` and `haproxy/server.rs`, all other lines in
-//! `haproxy/fate.rs`.
+//! Rules have an order, weir's routes are chosen by specificity: `haproxy/flow.rs` makes a list of
+//! routes of which the first match holds, and `order` converts that. Expressions of ACLs are in
+//! `haproxy/acl.rs`, addresses and servers in `haproxy/bind.rs`, `haproxy/backend.rs` and
+//! `haproxy/server.rs`, all other lines in `haproxy/fate.rs`.
 
 mod acl;
 mod backend;
 mod bind;
+mod change;
 mod compress;
+mod criterion;
 mod fate;
+mod flow;
 mod limits;
+mod map;
 mod read;
 mod rules;
+mod seen;
 mod server;
 mod tcp;
 
@@ -20,14 +25,16 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use weir_proxy::request::rules::edits::Side;
 
-use super::cases::Case;
 use super::draft::Draft;
 use super::notes::Kind;
 use super::order::{RULES_MAX, by_specificity};
-use super::route::{Edit, Route, To};
-use super::steps::Step;
+use super::own_answer::Content;
+use super::route::{Edit, Route, Scheme, To};
 use super::tree::{NESTING_MAX, Node, Place, ROOT, Tree};
 use crate::problem::Errors;
+use crate::reverse::literal;
+use flow::{At, Flow};
+use seen::Seen;
 
 /// The note on a section that HAProxy does not run.
 const DISABLED: &str = "it is `disabled`, so it is left out";
@@ -74,7 +81,10 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
         named,
         backends,
         passed,
-        any_case: false,
+        unsaid: String::new(),
+        explained: String::new(),
+        is_in_variable: false,
+        splits: 0,
         tables,
         tracks,
     };
@@ -95,7 +105,7 @@ struct Haproxy<'t, 'd, 'a> {
     defaults: HashMap<usize, Option<usize>>,
     /// The settings of servers below a `defaults`, in `mode tcp` or not.
     inherited: HashMap<(usize, bool), server::Settings<'t>>,
-    /// The changes of routes from a frontend to a backend.
+    /// The changes that all routes from a frontend to a backend have in common.
     changes: HashMap<(usize, usize), Route>,
     /// `backend` and `listen` sections by name.
     named: HashMap<&'t str, usize>,
@@ -103,8 +113,14 @@ struct Haproxy<'t, 'd, 'a> {
     backends: HashMap<usize, Option<usize>>,
     /// Upstreams of those in `mode tcp`.
     passed: HashMap<usize, Option<usize>>,
-    /// Whether the last condition had paths that match in any case.
-    any_case: bool,
+    /// The last criterion that routes cannot express.
+    unsaid: String,
+    /// Why the last line covers more than in the source.
+    explained: String,
+    /// The condition of a variable is being read.
+    is_in_variable: bool,
+    /// Comparisons for the last frontend, for a bound.
+    splits: usize,
     /// Sections whose tables became limits, and the lines that count in them.
     tables: BTreeSet<usize>,
     tracks: BTreeSet<Place>,
@@ -164,11 +180,11 @@ impl<'t> Haproxy<'t, '_, '_> {
                 return self.draft.lost(node, "weir supports only `mode http` and `mode tcp`");
             }
         }
-        if tree
-            .named(at, "stats")
-            .any(|line| line.argument(1) == "enable" || line.argument(1) == "uri")
-            && tree.indices(at, "server").is_empty()
-        {
+        let has_stats = self.one(at, &["stats"]).is_some();
+        let leads = ["server", "server-template", "use_backend", "default_backend"];
+        let leads_somewhere = self.one(at, &["default_backend"]).is_some()
+            || leads.iter().any(|name| !tree.indices(at, name).is_empty());
+        if has_stats && !leads_somewhere {
             return self.draft.lost(
                 node,
                 "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics",
@@ -178,130 +194,124 @@ impl<'t> Haproxy<'t, '_, '_> {
         for bind in tree.named(at, "bind") {
             self.bind(group, bind);
         }
-        let mut rules = Vec::new();
-        let mut kept: Vec<Step> = Vec::new();
-        // Rules of `defaults` come first.
-        let sections: Vec<usize> =
-            self.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
-        let lines = || {
-            sections
-                .iter()
-                .flat_map(|section| tree.children(*section).map(|(_, line)| (*section, line)))
-        };
-        let mut lines: Vec<(usize, &Node)> =
-            lines().filter(|(_, line)| turn(line).is_some()).collect();
-        lines.sort_by_key(|(_, line)| turn(line));
-        let is_long = lines.len() > RULES_MAX;
-        for (section, line) in lines.into_iter().take(RULES_MAX) {
-            if line.name() == "use_backend" {
-                let cases = self.cases(section, line);
-                self.lead((at, &kept), group, line, (line.argument(1), cases), &mut rules);
-                continue;
-            }
-            if self.limit(at, section, line) {
-                continue;
-            }
-            for step in self.steps((section, group), line) {
-                match step {
-                    Step::End(route) => rules.extend(self.draft.through(&kept, route)),
-                    Step::Keep(_) => kept.push(step),
-                }
-            }
-        }
-        let whole = vec![Case::default()];
-        if let Some(line) = self.one(at, &["default_backend"]) {
-            self.lead((at, &kept), group, line, (line.argument(1), whole), &mut rules);
-        } else if !tree.indices(at, "server").is_empty()
-            && let Some(upstream) = self.backend(at)
-        {
-            let routes = self.routes(at, group, (node, at), (To::Upstream(upstream), whole));
-            routes.into_iter().for_each(|route| rules.extend(self.draft.through(&kept, route)));
-        }
+        let rules = self.rules(at, group);
         let ordered = by_specificity(rules);
-        if is_long || !ordered.complete {
-            self.draft.lost(
-                node,
-                "too many rules to convert to weir's order; some requests may go elsewhere",
-            );
+        if !ordered.complete {
+            let route = Route { place: node.place, what: node.shown(), ..Flow::all(group).route };
+            let why = "too many rules to convert to weir's order: weir rejects all requests to \
+                this; import it in parts";
+            return self.draft.closed(route, why);
         }
         let leads = |other: &Route| ordered.routes.iter().any(|route| route.place == other.place);
         for route in ordered.unreached.iter().filter(|other| !leads(other)) {
             let why = "no request reaches this rule: earlier rules take them all";
             self.draft.note(route.place, Kind::Lost, &route.what, why);
         }
-        ordered.routes.into_iter().for_each(|route| self.draft.route(route));
+        let mut kept: Vec<Route> = Vec::new();
+        for mut route in ordered.routes {
+            // One for each scheme may take all of its requests together.
+            let taken = |scheme: Scheme| {
+                kept.iter().any(|other| {
+                    other.hides(&route) && other.scheme.is_none_or(|one| one == scheme)
+                })
+            };
+            let left: Vec<Scheme> = Scheme::ALL.into_iter().filter(|one| !taken(*one)).collect();
+            match (route.scheme, &left[..]) {
+                (_, []) => continue,
+                (None, [scheme]) => route.scheme = Some(*scheme),
+                _ => {}
+            }
+            kept.push(route);
+        }
+        kept.into_iter().for_each(|route| self.draft.route(route));
     }
 
-    /// Converts rules that lead to a backend.
-    fn lead(
-        &mut self,
-        (at, kept): (usize, &[Step]),
-        group: usize,
-        line: &'t Node,
-        (name, cases): (&str, Vec<Case>),
-        rules: &mut Vec<Route>,
-    ) {
-        let Some(backend) = self.named.get(name).copied() else {
-            return self.draft.lost(
-                line,
-                "no backend has this name; weir cannot choose a backend by the content \
-                    of a request",
-            );
-        };
-        if cases.is_empty() {
-            return;
+    /// Returns the routes of a frontend; the first match holds.
+    fn rules(&mut self, at: usize, group: usize) -> Vec<Route> {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        self.splits = 0;
+        // Rules of `defaults` come first.
+        let sections = self.defaults.get(&at).copied().flatten().into_iter().chain([at]);
+        let lines = self.in_order(sections);
+        let of = |(phase, section, line)| (phase, At { line, section, group, frontend: at });
+        let lines: Vec<(usize, At<'t>)> = lines.into_iter().map(of).collect();
+        let flows = self.follow(&lines, vec![Flow::all(group)]);
+        let rest = self.one(at, &["default_backend"]);
+        let mut rules = Vec::new();
+        for flow in flows {
+            let line = rest.unwrap_or(node);
+            let at_end = At { line, section: at, group, frontend: at };
+            let parts = match rest {
+                _ if flow.is_done => vec![flow],
+                Some(line) => {
+                    let backend = self.named.get(line.argument(1)).copied();
+                    self.through_backend(at_end, backend, flow)
+                }
+                None if leads_by_itself(tree, at) => self.through_backend(at_end, Some(at), flow),
+                None => vec![self.nowhere(node, flow)],
+            };
+            rules.extend(parts.into_iter().map(|part| part.route));
         }
-        let Some(upstream) = self.backend(backend) else {
-            return self.draft.lost(line, "none of its servers could be carried over");
-        };
-        let mut steps = Vec::new();
-        for (section, own) in self.own_rules(at, backend) {
-            steps.extend(self.steps((section, group), own));
+        if rules.len() > RULES_MAX {
+            let why = "too many rules to convert to weir's order: weir rejects the requests that \
+                later rules are about; import it in parts";
+            self.draft.note(node.place, Kind::Closed, &node.shown(), why);
+            rules.truncate(RULES_MAX - 1);
+            rules.push(Flow::all(group).end(node, To::Closed).route);
         }
-        for route in self.routes(at, group, (line, backend), (To::Upstream(upstream), cases)) {
-            for part in self.draft.through(kept, route) {
-                rules.extend(self.draft.through(&steps, part));
+        rules
+    }
+
+    /// Ends requests that HAProxy leads nowhere: 503 there as well.
+    fn nowhere(&mut self, node: &Node, flow: Flow) -> Flow {
+        let to = self.draft.respond(node, "503", Content::default()).unwrap_or_default();
+        let mut flow = flow.end(node, to);
+        "all other requests".clone_into(&mut flow.route.what);
+        flow
+    }
+
+    /// Returns the lines of sections that decide about requests, in their order of evaluation, each
+    /// with its phase and its section.
+    fn in_order(&self, sections: impl Iterator<Item = usize>) -> Vec<(usize, usize, &'t Node)> {
+        let tree = self.tree;
+        let mut lines: Vec<(usize, usize, &'t Node)> = Vec::new();
+        for section in sections {
+            for (_, line) in tree.children(section) {
+                lines.extend(turn(line).map(|turn| (turn, section, line)));
             }
-            if rules.len() > RULES_MAX {
-                break;
-            }
         }
+        lines.sort_by_key(|(turn, ..)| *turn);
+        // The page has one path, whatever its lines.
+        let mut seen = HashSet::new();
+        lines.retain(|(_, section, line)| line.name() != "stats" || seen.insert(*section));
+        // `block` is an older word for rules of `http-request`.
+        let phase = |turn: usize| if turn == BLOCK { BLOCK + 1 } else { turn };
+        lines.into_iter().map(|(turn, section, line)| (phase(turn), section, line)).collect()
     }
 
     /// Returns the rules of a backend, which follow those of the frontend; those of its own
-    /// `defaults` come first, each with its section.
-    fn own_rules(&self, at: usize, backend: usize) -> Vec<(usize, &'t Node)> {
-        let tree = self.tree;
+    /// `defaults` come first, each with its phase and its section.
+    fn own_rules(&self, at: usize, backend: usize) -> Vec<(usize, usize, &'t Node)> {
         let defaults = |section: usize| self.defaults.get(&section).copied().flatten();
         let own = defaults(backend).filter(|own| Some(*own) != defaults(at));
         let sections = own.into_iter().chain([backend]).filter(|_| backend != at);
-        let lines = sections
-            .flat_map(|section| tree.children(section).map(move |(_, line)| (section, line)));
-        let mut lines: Vec<(usize, &Node)> =
-            lines.filter(|(_, line)| turn(line).is_some()).collect();
-        lines.sort_by_key(|(_, line)| turn(line));
+        let mut lines = self.in_order(sections);
+        lines.retain(|(.., line)| !matches!(line.name(), "use_backend" | "monitor-uri"));
         lines
     }
 
-    /// Returns a route for each case; fields are changed by the frontend, then by the backend.
-    fn routes(
-        &mut self,
-        frontend: usize,
-        group: usize,
-        (line, backend): (&'t Node, usize),
-        (to, cases): (To, Vec<Case>),
-    ) -> Vec<Route> {
+    /// Returns the changes to all requests from a frontend to a backend and to their responses, in
+    /// an otherwise empty route; denied: rules reject responses that routes cannot express.
+    fn common_changes(&mut self, frontend: usize, backend: usize) -> Route {
         let key = (frontend, backend);
         if !self.changes.contains_key(&key) {
             let changes = self.changes_of(frontend, backend);
             self.changes.insert(key, changes);
         }
-        let changes = &self.changes[&key];
-        let base = Route { group, place: line.place, what: line.shown(), to, ..changes.clone() };
-        cases.into_iter().map(|case| case.route(base.clone())).collect()
+        self.changes[&key].clone()
     }
 
-    /// Returns the changes to requests and responses, in an otherwise empty route.
     fn changes_of(&mut self, frontend: usize, backend: usize) -> Route {
         let buffers = [frontend, backend].iter().any(|section| self.buffers_requests(*section));
         let buffering = buffers.then_some("on");
@@ -312,25 +322,30 @@ impl<'t> Haproxy<'t, '_, '_> {
         let with_defaults = |section: usize| {
             self.defaults.get(&section).copied().flatten().into_iter().chain([section])
         };
-        let all: Vec<usize> = sections.into_iter().flat_map(with_defaults).collect();
+        let all: Vec<usize> = sections.iter().copied().flat_map(with_defaults).collect();
         let mut seen = HashSet::new();
         for section in all.into_iter().filter(|section| seen.insert(*section)) {
             for (_, line) in self.tree.children(section) {
-                match (line.name(), line.argument(1)) {
-                    ("http-request", "set-header")
-                        if line.argument(2).eq_ignore_ascii_case("host") =>
-                    {
-                        changes.server_host = self.host_field(line);
-                    }
-                    ("http-request", "replace-path" | "replace-uri" | "set-path") => {
-                        let is_first = changes.rewrites.is_empty();
-                        changes.rewrites.extend(self.rewrite(line, is_first));
-                    }
-                    ("http-request", _) => changes.request.extend(self.edit(line, Side::Request)),
-                    ("http-response", _) => changes.answer.extend(self.edit(line, Side::Answer)),
-                    _ => {}
+                let is_of_responses =
+                    matches!(line.name(), "http-response" | "http-after-response");
+                if is_of_responses && line.argument(1) == "deny" {
+                    let why = "weir rejects no responses: it rejects all requests that this may be \
+                        about";
+                    self.draft.note(line.place, Kind::Closed, &line.shown(), why);
+                    changes.to = To::Denied;
+                } else if is_of_responses {
+                    changes.answer.extend(self.edit(line));
                 }
             }
+        }
+        if changes.to != To::Denied {
+            changes.to = To::Closed;
+        }
+        for section in sections {
+            let told = self.told(section);
+            let is_new = |edit: &Edit| !changes.request.contains(edit);
+            let told: Vec<Edit> = told.into_iter().filter(is_new).collect();
+            changes.request.extend(told);
         }
         if self.offloads(frontend) || self.offloads(backend) {
             changes.request.push(Edit {
@@ -342,61 +357,48 @@ impl<'t> Haproxy<'t, '_, '_> {
         changes
     }
 
-    /// Converts `http-request replace-path REGEX TO`.
-    fn rewrite(&mut self, line: &Node, is_first: bool) -> Option<(String, String)> {
-        if !is_first {
-            self.draft
-                .lost(line, "weir changes a path once, with the first `rewrite` that matches");
-            return None;
-        }
-        if line.argument(1) != "replace-path" || line.words.len() != 4 {
-            self.draft.lost(
-                line,
-                "weir rewrites paths with `rewrite`, which is like `replace-path` \
-                    without a condition",
-            );
-            return None;
-        }
-        // Groups are `\1` in HAProxy.
-        let mut to = String::new();
-        let mut rest = line.argument(3).chars();
-        while let Some(c) = rest.next() {
-            match c {
-                '\\' => to.extend(std::iter::once('$').chain(rest.next())),
-                '$' => to.push_str("$$"),
-                c => to.push(c),
+    /// Returns the fields that options of a section set: `forwardfor`, `unique-id-header`.
+    fn told(&mut self, section: usize) -> Vec<Edit> {
+        let mut edits = Vec::new();
+        let is_off = self.one(section, &["no", "option", "forwardfor"]).is_some();
+        if let Some(line) = self.one(section, &["option", "forwardfor"]).filter(|_| !is_off) {
+            let why = "weir sets X-Forwarded-For to the client's address, and keeps the client's \
+                only of `trusted-proxies`";
+            self.draft.different_once(line, why);
+            let name = line.arguments().skip_while(|word| *word != "header").nth(1);
+            let name = name.filter(|name| !name.eq_ignore_ascii_case("x-forwarded-for"));
+            if let Some(name) = name {
+                edits.extend(self.draft.edit(line, Side::Request, "set", (name, "$remote_addr")));
+            }
+            if line.words.iter().any(|word| matches!(word.as_str(), "except" | "if-none")) {
+                self.draft.different(line, "weir sets it for all clients");
             }
         }
-        Some((format!("^(?:{})$", line.argument(2)), to))
-    }
-
-    fn host_field(&mut self, line: &Node) -> Option<String> {
-        let value = line.argument(3);
-        if line.words.len() == 4 && crate::texts::probe_host(value).is_ok() {
-            return Some(value.to_owned());
+        if let Some(line) = self.one(section, &["unique-id-header"]) {
+            let name = line.argument(1);
+            let text = format!("request-id {}", literal(name));
+            let lines = &mut self.draft.client_lines;
+            if crate::texts::route::field(name).is_ok() {
+                lines.entry("request-id").or_insert((text, line.place));
+            }
+            self.draft.different(line, "weir's identifiers have their own form, for all clients");
         }
-        self.draft.different(line, "servers see the host that the client requested");
-        None
+        edits
     }
 
-    /// Converts an unconditional change of a field.
-    fn edit(&mut self, line: &Node, side: Side) -> Option<Edit> {
+    /// Converts a change of a field of responses.
+    fn edit(&mut self, line: &Node) -> Option<Edit> {
         let verb = match line.argument(1) {
             "set-header" => "set",
             "add-header" => "add",
             "del-header" => "remove",
             _ => return None,
         };
-        let name = line.argument(2);
-        if matches!(
-            name.to_ascii_lowercase().as_str(),
-            "x-forwarded-proto" | "x-forwarded-for" | "x-forwarded-host"
-        ) {
-            self.draft.unneeded(&format!("{} {name}", line.argument(1)));
-            return None;
-        }
         let count = if verb == "remove" { 3 } else { 4 };
-        if line.words.len() > count {
+        let is_removed = verb == "remove" && !acl::condition(line).1.is_empty();
+        if is_removed && !line.words.iter().any(|word| word == "-m") {
+            self.draft.different(line, "weir removes it from all responses");
+        } else if line.words.len() > count {
             self.draft.lost(
                 line,
                 "weir changes headers for all requests of a route; write a route with \
@@ -404,8 +406,11 @@ impl<'t> Haproxy<'t, '_, '_> {
             );
             return None;
         }
-        match text(line.argument(3)) {
-            Ok(value) => self.draft.edit(line, side, verb, (name, &value)),
+        match seen::text(line.argument(3), &Seen::default()) {
+            _ if verb == "remove" => {
+                self.draft.edit(line, Side::Answer, verb, (line.argument(2), ""))
+            }
+            Ok(value) => self.draft.edit(line, Side::Answer, verb, (line.argument(2), &value)),
             Err(what) => {
                 self.draft.lost(line, format!("weir's texts have no equivalent of `{what}`"));
                 None
@@ -414,11 +419,28 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 }
 
-/// Returns the position of a line in the order of evaluation, if it affects routing.
+/// Whether a section has servers of its own.
+fn leads_by_itself(tree: &Tree, at: usize) -> bool {
+    ["server", "server-template"].iter().any(|name| !tree.indices(at, name).is_empty())
+}
+
+/// The position of `block` in the order of evaluation.
+const BLOCK: usize = 4;
+
+/// Returns the position of a line in the order of evaluation, if it decides about requests.
 fn turn(line: &Node) -> Option<usize> {
-    ["monitor-uri", "tcp-request", "block", "http-request", "redirect", "use_backend"]
-        .iter()
-        .position(|name| *name == line.name())
+    Some(match (line.name(), line.argument(1)) {
+        ("tcp-request", "connection") => 0,
+        ("tcp-request", "session") => 1,
+        ("tcp-request", _) => 2,
+        ("monitor-uri", _) => 3,
+        ("block", _) => BLOCK,
+        ("http-request", _) => BLOCK + 1,
+        ("stats", _) => 6,
+        ("redirect", _) => 7,
+        ("use_backend", _) => 8,
+        _ => return None,
+    })
 }
 
 /// Whether a line keeps some clients out.
@@ -429,72 +451,5 @@ fn is_refusal(line: &Node) -> bool {
         }
         ("tcp-request", _) => line.arguments().any(|word| matches!(word, "reject" | "silent-drop")),
         _ => false,
-    }
-}
-
-/// Returns a log-format text as a text of weir's. Err: the part that weir does not have.
-fn text(theirs: &str) -> Result<String, String> {
-    const NAMES: [(&str, &str); 10] = [
-        ("src", "$remote_addr"),
-        ("ci", "$remote_addr"),
-        ("method", "$request_method"),
-        ("url", "$request_uri"),
-        ("pathq", "$request_uri"),
-        ("capture.req.uri", "$request_uri"),
-        ("req.hdr(host)", "$host"),
-        ("hdr(host)", "$host"),
-        ("HM", "$request_method"),
-        ("b", "$upstream_name"),
-    ];
-    let mut out = String::new();
-    let mut rest = theirs;
-    while let Some(at) = rest.find(['%', '$']) {
-        out.push_str(&rest[..at]);
-        let behind = &rest[at + 1..];
-        if rest[at..].starts_with('$') {
-            out.push_str("$$");
-            rest = behind;
-            continue;
-        }
-        if let Some(behind) = behind.strip_prefix('%') {
-            out.push('%');
-            rest = behind;
-            continue;
-        }
-        let (name, behind) =
-            match behind.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
-                Some(found) => found,
-                None => behind.split_at(
-                    behind.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(behind.len()),
-                ),
-            };
-        let field = name
-            .strip_prefix("req.hdr(")
-            .or_else(|| name.strip_prefix("hdr("))
-            .and_then(|rest| rest.strip_suffix(')'));
-        let known =
-            NAMES.iter().find(|(known, _)| *known == name).map(|(_, ours)| (*ours).to_owned());
-        let known = known.or_else(|| {
-            field.map(|field| format!("$http_{}", field.to_ascii_lowercase().replace('-', "_")))
-        });
-        // Braces separate it from the text behind.
-        let known = known.ok_or_else(|| name.to_owned())?;
-        out.push_str(&format!("${{{}}}", &known[1..]));
-        rest = behind;
-    }
-    out.push_str(rest);
-    Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_with_names() {
-        assert_eq!(text("%[src]x%%").unwrap(), "${remote_addr}x%");
-        assert_eq!(text("%ci %[req.hdr(X-Id)] $1").unwrap(), "${remote_addr} ${http_x_id} $$1");
-        assert_eq!(text("%[ssl_fc_sni]").unwrap_err(), "ssl_fc_sni");
-        assert_eq!(text("%[open").unwrap_err(), "");
     }
 }

@@ -5,10 +5,6 @@
 pub(super) const SEGMENTS: &str =
     "weir's paths match whole segments: `/a` takes `/a` and `/a/b`, but not `/ab` as here";
 
-/// The note on a path that is meant alone, where weir cannot express that.
-pub(super) const EXACT: &str =
-    "it matches only this path here; a route also takes all paths below it";
-
 /// The note that is made once about all paths that are compared in any case.
 pub(super) const CASE: &str = "weir's paths are case-sensitive: `/a` does not take `/A`, as it \
     does here; if this rejects `/A`, another route may now accept it";
@@ -86,7 +82,8 @@ impl Missing {
                 "weir resolves names again automatically, and supports SRV and `servers-from`"
             }
             Missing::PathMatch => {
-                "paths of routes are prefixes; write a route for each prefix that this covers"
+                "weir cannot use this expression; write `path-regex` in a `route`, without \
+                    look-around and backreferences"
             }
             Missing::Criteria => {
                 "routes match host, path, method, headers, cookies and query; try to express it \

@@ -6,14 +6,22 @@
 //! handling of each directive.
 
 mod answer;
+mod begin;
 mod cache;
 mod compress;
+mod constants;
 mod fate;
 mod limits;
 mod location;
+mod names;
+mod pass;
+mod paths;
+mod phase;
 mod read;
-mod refusal;
+mod server;
+mod slots;
 mod stream;
+mod test;
 mod upstream;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,12 +31,9 @@ use weir_proxy::plan::UNIX;
 use super::draft::{Draft, ListenTls};
 use super::keepalive;
 use super::missing::Missing;
-use super::notes::Kind;
-use super::order::covers_host;
 use super::tree::{Node, ROOT, Tree};
 use crate::problem::Errors;
 use crate::reverse::literal;
-use crate::texts;
 
 /// Puts the whole configuration into the draft.
 pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
@@ -37,22 +42,35 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
         [ROOT].into_iter().chain(tree.indices(ROOT, "http").iter().copied()).collect();
     let servers: Vec<usize> =
         tops.iter().flat_map(|top| tree.indices(*top, "server")).copied().collect();
-    let defaults = defaults(&tree, &servers);
-    let names =
-        servers.iter().flat_map(|at| tree.named(*at, "server_name")).flat_map(Node::arguments);
-    let domains = names.filter_map(|name| {
-        name.strip_prefix('*').or(Some(name).filter(|name| name.starts_with('.')))
-    });
-    let domains = domains.map(|domain| format!("*{domain}")).collect();
+    let names = names::Names::new(&tree, &servers, defaults(&tree, &servers));
     let tells_clients = answer::tells_clients(&tree);
     let (upstreams, served, tests) = (HashMap::new(), Vec::new(), HashSet::new());
-    let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams, served, tests };
-    let are_default: HashSet<usize> = defaults.values().copied().collect();
+    let (tree, groups) = (&tree, HashMap::new());
+    let says_tls = |node: &Node| node.arguments().any(|word| word == "ssl");
+    let all = servers.iter().flat_map(|at| tree.named(*at, "listen")).filter(|node| says_tls(node));
+    let tls = all.map(|node| address(node.argument(1))).collect();
+    let (jumps, jumped, ruled) = (0, 0, 0);
+    let mut nginx = Nginx {
+        tree,
+        draft,
+        tells_clients,
+        upstreams,
+        served,
+        tests,
+        tls,
+        groups,
+        jumps,
+        jumped,
+        ruled,
+    };
+    for at in &servers {
+        nginx.listens_of(*at, &names);
+    }
     for at in servers {
-        nginx.server(at, are_default.contains(&at));
+        nginx.server(at, &names);
     }
     let served = std::mem::take(&mut nginx.served);
-    let places = limits::Places::new(&tree, &defaults, &served);
+    let places = limits::Places::new(tree, &names.defaults, &served);
     nginx.limits(&served, &places);
     nginx.draft.keep_names_apart();
     nginx.tell();
@@ -64,30 +82,32 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
 struct Nginx<'t, 'd, 'a> {
     tree: &'t Tree,
     draft: &'d mut Draft<'a>,
-    /// All names that begin with `*`.
-    domains: Vec<String>,
     /// weir uses the same addresses of clients as nginx.
     tells_clients: bool,
     /// Upstreams by their name in `proxy_pass`, and whether by TLS; None: no usable one.
     upstreams: HashMap<(String, bool), Option<usize>>,
     /// Servers that take requests.
     served: Vec<limits::Served>,
-    /// `if` blocks that could be carried over.
+    /// `if` blocks that were converted.
     tests: HashSet<usize>,
+    /// Addresses with TLS.
+    tls: HashSet<String>,
+    /// The group of each server, and its listeners by address.
+    groups: HashMap<usize, (usize, HashMap<String, Vec<usize>>)>,
+    /// Locations that lead to each other, at the moment.
+    jumps: usize,
+    /// How many did.
+    jumped: usize,
+    /// Rules of all servers.
+    ruled: usize,
 }
 
 /// A `server`.
 struct Server {
     at: usize,
     group: usize,
-    /// As weir writes them.
-    hosts: Vec<String>,
     /// Its names, as far as weir has such hosts.
     names: Vec<String>,
-    /// Refusals by locations with expressions.
-    expressions: Vec<location::Expression>,
-    /// Refusals by an `if` for all of its requests.
-    refusals: Vec<refusal::Refusal>,
 }
 
 /// Returns the server that is the default of each address.
@@ -142,136 +162,57 @@ impl<'t> Nginx<'t, '_, '_> {
         self.effective(at, name).last().map(|at| &self.tree.nodes[*at])
     }
 
-    fn server(&mut self, at: usize, is_default: bool) {
-        let tree = self.tree;
-        let node = &tree.nodes[at];
-        let mut hosts = self.hosts(at);
-        let shown = if hosts.is_empty() {
-            "server".to_owned()
-        } else {
-            format!("server {}", hosts.join(" "))
-        };
-        let group = self.draft.group(node.place, &shown);
-        if tree.indices(at, "listen").is_empty() {
-            self.draft.listen(group, node, "0.0.0.0:80", None);
-        }
-        for listen in tree.named(at, "listen") {
-            self.listen(at, group, listen);
-        }
-        let names = hosts.clone();
-        // Each of several addresses has a default; weir has one for all with the same scheme.
-        let alike = |other: usize| {
-            self.draft
-                .schemes_of(other)
-                .any(|one| self.draft.schemes_of(group).any(|two| one == two))
-        };
-        let is_taken =
-            self.draft.routes.iter().any(|route| route.host == "*" && alike(route.group));
-        if is_default && is_taken && !hosts.is_empty() {
-            let why = "here it also serves all other hosts of its address; in weir, another server \
-                serves these for all addresses";
-            self.draft.note(node.place, Kind::Different, &shown, why);
-        } else if is_default {
-            // If another server has the domain, the name would be that one's.
-            hosts.retain(|host| {
-                self.domains.iter().any(|domain| domain != host && covers_host(domain, host))
-            });
-            hosts.push("*".to_owned());
-        }
-        let mut server =
-            Server { at, group, hosts, names, expressions: Vec::new(), refusals: Vec::new() };
-        for test in tree.indices(at, "if") {
-            let found = refusal::refusals(self, &server, *test);
-            let is_done = !found.is_empty();
-            server.refusals.extend(found);
-            if !is_done && !self.server_test(&mut server, *test) {
-                self.draft.groups[group].only_tls |= sends_to_tls(tree, &tree.nodes[*test]);
-                self.lost_test(*test);
-            }
-        }
-        if !server.hosts.is_empty() {
-            self.served.push(limits::Served {
-                at,
-                hosts: server.hosts.clone(),
-                names: server.names.clone(),
-            });
-        }
-        if let Some(found) = tree.indices(at, "return").first() {
-            let answer = &tree.nodes[*found];
-            server.refusals.retain(|refusal| refusal.place < answer.place);
-            for one in self.answers(&server, at, answer) {
-                self.answer_all(&server, &server.hosts, (at, answer), one);
-            }
-            if let Some(first) = tree.indices(at, "location").first() {
-                let why = "no request reaches this: `return` of its server answers all of them";
-                self.draft.lost(&tree.nodes[*first], why);
-            }
-            return;
-        }
-        let mut locations: Vec<usize> =
-            tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();
-        // Locations for one path come before all others.
-        locations.sort_by_key(|at| !tree.nodes[*at].argument(1).starts_with('='));
-        server.expressions =
-            locations.iter().filter_map(|at| self.expression(&server, *at)).collect();
-        for location in locations {
-            self.location(&server, location);
-        }
-    }
-
-    /// Returns the hosts of a server; empty: it serves nothing that weir could tell apart.
-    fn hosts(&mut self, at: usize) -> Vec<String> {
-        let mut hosts = Vec::new();
-        for node in self.tree.named(at, "server_name") {
-            for name in node.arguments().filter(|name| !matches!(*name, "" | "_")) {
-                let names = match name.strip_prefix('.') {
-                    Some(domain) => vec![domain.to_owned(), format!("*.{domain}")],
-                    None => vec![name.to_owned()],
-                };
-                for name in names {
-                    match texts::host_pattern(&name) {
-                        Ok(host) if !name.starts_with('~') => hosts.push(host),
-                        _ => self.draft.lost(
-                            node,
-                            format!(
-                                "weir does not support the host `{name}`: it takes names and \
-                                `*.` with a domain"
-                            ),
-                        ),
-                    }
-                }
-            }
-        }
-        hosts
-    }
-
-    fn listen(&mut self, at: usize, group: usize, node: &Node) {
+    /// Adds an address of a server; returns its listeners.
+    fn listen(&mut self, at: usize, group: usize, node: &Node) -> Vec<usize> {
         let has = |word: &str| node.arguments().skip(1).any(|other| other == word);
         if has("quic") {
-            return self.draft.lost(node, "weir does not speak HTTP/3 yet");
+            self.draft.lost(node, "weir does not speak HTTP/3 yet");
+            return Vec::new();
         }
         if has("proxy_protocol") {
-            return self.draft.missing(node, Missing::ProxyProtocol);
+            self.draft.missing(node, Missing::ProxyProtocol);
+            return Vec::new();
         }
-        let tls = if has("ssl") {
+        let address = address(node.argument(1));
+        let is_on = self.one(at, "ssl").is_some_and(|node| node.argument(1) == "on");
+        let tls = if has("ssl") || is_on {
             let Some(tls) = self.listen_tls(at) else {
-                return self.draft.lost(
-                    node,
-                    "weir cannot use its certificates, or what it requires of clients",
-                );
+                let why = "weir cannot use its certificates, or what it requires of clients";
+                self.draft.lost(node, why);
+                return Vec::new();
             };
             Some(tls)
         } else {
-            None
+            // TLS of another server at the address holds for this one as well.
+            self.tls.contains(&address).then(|| self.listen_tls(at)).flatten()
         };
-        let address = address(node.argument(1));
-        self.draft.listen(group, node, &address, tls);
-        if address.starts_with(UNIX) {
-            // As nginx creates it.
-            self.draft.rights(node, &address, Some("0666"), None);
-        } else if let Some(text) = keepalive::of_listen(self.draft, node, time) {
-            self.draft.ask(&address, &text);
+        let mut all = vec![address.clone()];
+        if has("ipv6only=off") {
+            all.extend(address.strip_prefix("[::]").map(|port| format!("0.0.0.0{port}")));
         }
+        let mut found = Vec::new();
+        for address in all {
+            let before = self.draft.groups[group].listens.len();
+            self.draft.listen(group, node, &address, tls.clone());
+            let own = &self.draft.groups[group].listens;
+            if own.len() > before {
+                found.extend(own.last());
+            } else {
+                found.extend(self.listener(&address));
+            }
+            if address.starts_with(UNIX) {
+                // As nginx creates it.
+                self.draft.rights(node, &address, Some("0666"), None);
+            } else if let Some(text) = keepalive::of_listen(self.draft, node, time) {
+                self.draft.ask(&address, &text);
+            }
+        }
+        found
+    }
+
+    /// Returns the listener of an address.
+    fn listener(&self, address: &str) -> Option<usize> {
+        self.draft.listens.iter().position(|listen| listen.address.to_string() == address)
     }
 
     fn listen_tls(&mut self, at: usize) -> Option<ListenTls> {
@@ -329,17 +270,6 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         self.draft.file(node, path)
     }
-}
-
-/// Whether an `if` redirects clients without TLS to TLS.
-fn sends_to_tls(tree: &Tree, node: &Node) -> bool {
-    let condition = node.arguments().collect::<Vec<_>>().join(" ");
-    let asks = condition.contains("$scheme") || condition.contains("$https");
-    let to = |at: &usize| {
-        matches!(tree.nodes[*at].name(), "return" | "rewrite")
-            && tree.nodes[*at].shown().contains("https")
-    };
-    asks && node.children.iter().any(to)
 }
 
 /// Parses a time of nginx: a bare number is in seconds. Microseconds.

@@ -4,7 +4,8 @@
 //! common requests is inserted. It leads to the target of the earlier one. Called by dialects whose
 //! rules have an order. Bound: [`RULES_MAX`].
 
-use super::route::{Route, To};
+use super::apart::is_impossible;
+use super::route::Route;
 
 /// Routes of one group, including inserted ones.
 pub(super) const RULES_MAX: usize = 1000;
@@ -35,14 +36,20 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
                 continue;
             }
             let Some(common) = common(&all[first].1, &all[second].1) else { continue };
+            // Of routes with the same rank weir takes the first in the file.
+            let is_lower = rank(&all[first].1) == rank(&all[second].1);
+            if is_lower && !same(&common, &all[second].1) {
+                continue;
+            }
             let order = all[first].0;
             let stands_for = |known: usize| {
                 !is_hidden[known] && all[known].0 <= order && same(&common, &all[known].1)
             };
+            let is_first = rank(&all[second].1) == rank(&all[first].1);
             if same(&common, &all[second].1) {
                 is_hidden[second] = true;
-            } else if all[first].1.does_the_same(&all[second].1) {
-                // Either may take these requests.
+            } else if is_first || all[first].1.does_the_same(&all[second].1) {
+                // Of equal ones weir takes the first, and otherwise either may take these requests.
             } else if all.len() >= RULES_MAX {
                 complete = false;
             } else if !(0..all.len()).any(stands_for) {
@@ -65,19 +72,13 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
 }
 
 /// Returns the values that weir compares when both match.
-pub(super) fn rank(route: &Route) -> (bool, usize, usize, bool, usize) {
+pub(super) fn rank(route: &Route) -> (usize, usize, bool, bool, usize) {
     let host = match route.host.as_str() {
         "*" => 0,
         host if host.starts_with("*.") => host.len(),
         _ => usize::MAX,
     };
-    (
-        route.scheme.is_some(),
-        host,
-        route.path.len(),
-        !route.methods.is_empty(),
-        route.conditions.len(),
-    )
+    (host, route.path.len(), route.exact, !route.methods.is_empty(), route.conditions.len())
 }
 
 /// Whether both are for the same requests, as they are written.
@@ -113,7 +114,7 @@ pub(super) fn common(first: &Route, second: &Route) -> Option<Route> {
     conditions.extend(
         second.conditions.iter().filter(|other| !first.conditions.contains(other)).cloned(),
     );
-    Some(Route {
+    let both = Route {
         scheme: first.scheme.or(second.scheme),
         host,
         path,
@@ -121,37 +122,8 @@ pub(super) fn common(first: &Route, second: &Route) -> Option<Route> {
         methods,
         conditions,
         ..first.clone()
-    })
-}
-
-/// Routes of weir take all paths below theirs: for exact paths, returns routes that lead the rest
-/// to its target. `routes` of all groups.
-pub(super) fn below_exact(routes: &[Route]) -> Vec<Route> {
-    let mut found: Vec<Route> = Vec::new();
-    for route in routes.iter().filter(|route| route.exact && !route.path.ends_with('/')) {
-        let (path, what) = (format!("{}/", route.path), format!("all below {}", route.path));
-        let below = Route { path, what, exact: false, to: To::Closed, ..route.clone() };
-        if routes.iter().chain(&found).any(|other| same(other, &below)) {
-            continue;
-        }
-        let mut others: Vec<&Route> =
-            routes.iter().filter(|other| other.group == route.group && !other.exact).collect();
-        others.sort_by_key(|other| std::cmp::Reverse(rank(other)));
-        let mut rules: Vec<Route> = Vec::new();
-        for other in others {
-            rules.extend(common(other, &below));
-            if rules.last().is_some_and(|rule| same(rule, &below)) {
-                break;
-            }
-        }
-        rules.push(below);
-        for rule in by_specificity(rules).routes {
-            if !found.iter().any(|other| same(other, &rule)) {
-                found.push(rule);
-            }
-        }
-    }
-    found
+    };
+    (!is_impossible(&both)).then_some(both)
 }
 
 fn narrower(a: &str, b: &str, covers: fn(&str, &str) -> bool) -> Option<String> {
@@ -183,7 +155,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::route::{Condition, Scheme};
+    use super::super::route::{Condition, Scheme, To};
     use super::*;
 
     fn rule() -> impl Strategy<Value = Route> {
@@ -214,7 +186,7 @@ mod tests {
         })
     }
 
-    /// Matches as `RouteTable` does, which has no exact paths.
+    /// Matches as `RouteTable` does.
     fn matches(
         route: &Route,
         (scheme, host, path, method, has): (Scheme, &str, &str, &str, &str),
@@ -222,6 +194,7 @@ mod tests {
         route.scheme.is_none_or(|one| one == scheme)
             && covers_host(&route.host, host)
             && covers_path(&route.path, path)
+            && (!route.exact || route.path == path)
             && (route.methods.is_empty() || route.methods.iter().any(|one| one == method))
             && route.conditions.iter().all(|condition| has.contains(&condition.name))
     }
@@ -234,10 +207,8 @@ mod tests {
                 .enumerate()
                 .map(|(at, rule)| Route { to: To::Upstream(at % 4), ..rule })
                 .collect();
-            let mut ordered = by_specificity(rules.clone());
+            let ordered = by_specificity(rules.clone());
             prop_assert!(ordered.complete);
-            let below = below_exact(&ordered.routes);
-            ordered.routes.extend(below);
             for (scheme, host) in [
                 (Scheme::Http, "b.a"),
                 (Scheme::Http, "d.a"),
@@ -249,11 +220,8 @@ mod tests {
                     for method in ["GET", "PUT", "HEAD"] {
                         for has in ["", "p", "q", "pq"] {
                             let asked = (scheme, host, path, method, has);
-                            let first = rules.iter().find(|rule| {
-                                matches(rule, asked) && (!rule.exact || rule.path == path)
-                            });
-                            // Requests without a rule are refused, by none or by one that leads
-                            // nowhere.
+                            // Requests without a rule are refused.
+                            let first = rules.iter().find(|rule| matches(rule, asked));
                             let first = first.map_or(To::Closed, |rule| rule.to);
                             // `RouteTable` takes the most specific, of equals the first.
                             let fits = ordered.routes.iter().filter(|route| matches(route, asked));

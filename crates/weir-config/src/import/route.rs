@@ -11,9 +11,13 @@ use crate::texts;
 /// The target of a route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum To {
-    /// Nowhere.
+    /// Nowhere: 503, because what served it could not be carried over.
     #[default]
     Closed,
+    /// Nowhere: 403, because it was for some clients only, and weir cannot tell which.
+    Denied,
+    /// Nowhere: 404, as in the source.
+    Nothing,
     /// An index of [`Draft::upstreams`](super::draft::Draft::upstreams).
     Upstream(usize),
     /// An index of [`Draft::answers`](super::draft::Draft::answers).
@@ -27,6 +31,13 @@ pub(super) enum Scheme {
     Http,
     /// With it.
     Https,
+}
+
+impl To {
+    /// Whether weir rejects its requests.
+    pub(super) fn is_closed(self) -> bool {
+        matches!(self, To::Closed | To::Denied | To::Nothing)
+    }
 }
 
 impl Scheme {
@@ -56,7 +67,10 @@ pub(super) struct Route {
     pub(super) group: usize,
     pub(super) place: Place,
     pub(super) what: String,
-    /// None: both.
+    /// Only for clients of these, indices of [`Draft::listens`](super::draft::Draft::listens);
+    /// none: of all listeners of its group.
+    pub(super) listens: Vec<usize>,
+    /// Only for clients of listeners with TLS, or without; None: both.
     pub(super) scheme: Option<Scheme>,
     pub(super) host: String,
     pub(super) path: String,
@@ -81,11 +95,15 @@ pub(super) struct Route {
     pub(super) buffering: Option<&'static str>,
 }
 
+/// The subject of a condition for the decoded path, whose match is a `regex`.
+pub(super) const PATH: &str = "path";
+
 /// A further condition for requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Condition {
-    /// `header`, `query` or `cookie`.
+    /// `header`, `query`, `cookie` or [`PATH`].
     pub(super) subject: &'static str,
+    /// Empty with [`PATH`].
     pub(super) name: String,
     /// `eq` and so on, with its text; None: presence is enough.
     pub(super) matches: Option<(&'static str, String)>,
@@ -116,18 +134,13 @@ impl Route {
         why.or_else(|| self.rewrites.iter().find_map(|(regex, to)| refused_rewrite(regex, to)))
     }
 
-    /// Whether a later one gets no requests. A route for both schemes takes those of each scheme
-    /// from other groups; within one group they have an order.
+    /// Whether a later one for clients of the same listeners gets no requests.
     pub(super) fn hides(&self, later: &Route) -> bool {
-        let methods = self.methods.is_empty()
-            || !later.methods.is_empty()
-                && later.methods.iter().all(|one| self.methods.contains(one));
-        let same = self.host == later.host && self.path == later.path;
-        let schemes =
-            self.scheme == later.scheme || self.scheme.is_none() && self.group != later.group;
-        same && schemes
-            && self.conditions == later.conditions
-            && (methods || self.methods == later.methods)
+        // A route with methods comes before one without.
+        let methods = self.methods.is_empty() == later.methods.is_empty()
+            && later.methods.iter().all(|one| self.methods.contains(one));
+        let place = |route: &Route| (route.host.clone(), route.path.clone(), route.exact);
+        place(self) == place(later) && self.conditions == later.conditions && methods
     }
 
     /// Whether requests have the same fate.
@@ -149,6 +162,7 @@ impl Route {
 /// Returns why the table refuses a condition.
 pub(super) fn refused(condition: &Condition) -> Option<String> {
     let name = match condition.subject {
+        PATH => None,
         "header" => unseen(&condition.name),
         "cookie" => texts::cookie_name(&condition.name).err(),
         _ => texts::route::name(&condition.name).err(),

@@ -21,7 +21,9 @@ pub(super) const NESTING_MAX: usize = 32;
 pub(super) const INCLUDES_MAX: usize = 16;
 /// Files of one import.
 const FILES_MAX: usize = 1000;
-/// Bytes of all files together.
+/// Files of one import, each as often as it is included.
+const INCLUDED_MAX: usize = 10_000;
+/// Bytes of all files together, each as often as it is included.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A place in the texts.
@@ -39,6 +41,7 @@ pub(super) struct Sources<'a> {
     folder: PathBuf,
     files: Vec<Source>,
     bytes: usize,
+    included: usize,
 }
 
 struct Source {
@@ -51,7 +54,7 @@ impl<'a> Sources<'a> {
     pub(super) fn open(path: &Path, outside: Outside<'a>) -> Result<Sources<'a>, Errors> {
         let name = path.display().to_string();
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        let mut sources = Sources { outside, folder, files: Vec::new(), bytes: 0 };
+        let mut sources = Sources { outside, folder, files: Vec::new(), bytes: 0, included: 0 };
         let bytes = (outside.read)(path).map_err(|error| {
             let problem = Problem::of_file("unreadable", format!("can't be read: {error}"));
             Errors::new(&name, "", vec![problem])
@@ -62,19 +65,11 @@ impl<'a> Sources<'a> {
 
     fn add(&mut self, name: String, bytes: Vec<u8>) -> Result<usize, Errors> {
         self.bytes += bytes.len();
-        let too_large = |limit| {
-            let problem = Problem::of_file("too-large", format!("is larger than {limit} bytes"));
-            Errors::new(
-                &name,
-                "",
-                vec![problem.help("a configuration is text: is this the right file?")],
-            )
-        };
         if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(too_large(FILE_BYTES_MAX));
+            return Err(too_large(&name, FILE_BYTES_MAX));
         }
         if self.bytes > BYTES_MAX {
-            return Err(too_large(BYTES_MAX as u64));
+            return Err(too_large(&name, BYTES_MAX as u64));
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
@@ -120,10 +115,25 @@ impl<'a> Sources<'a> {
     /// Reads one more file; Ok(Err): it cannot be read.
     pub(super) fn include(&mut self, path: &Path) -> Result<io::Result<usize>, Errors> {
         let name = path.display().to_string();
-        if self.files.len() >= FILES_MAX {
+        self.included += 1;
+        let is_much = |most: usize| {
             let problem =
-                Problem::of_file("too-many", format!("more than {FILES_MAX} files are included"));
-            return Err(Errors::new(&name, "", vec![problem.help("does a file include itself?")]));
+                Problem::of_file("too-many", format!("more than {most} files are included"));
+            Err(Errors::new(&name, "", vec![problem.help("does a file include itself?")]))
+        };
+        if self.included > INCLUDED_MAX {
+            return is_much(INCLUDED_MAX);
+        }
+        // A file that many others include is read once.
+        if let Some(at) = self.files.iter().position(|file| file.name == name) {
+            self.bytes += self.files[at].text.len();
+            if self.bytes > BYTES_MAX {
+                return Err(too_large(&name, BYTES_MAX as u64));
+            }
+            return Ok(Ok(at));
+        }
+        if self.files.len() >= FILES_MAX {
+            return is_much(FILES_MAX);
         }
         match (self.outside.read)(path) {
             Ok(bytes) => self.add(name, bytes).map(Ok),
@@ -170,6 +180,11 @@ impl<'a> Sources<'a> {
         };
         start..text[start..].find('\n').map_or(text.len(), |end| start + end)
     }
+}
+
+fn too_large(name: &str, limit: u64) -> Errors {
+    let problem = Problem::of_file("too-large", format!("is larger than {limit} bytes"));
+    Errors::new(name, "", vec![problem.help("a configuration is text: is this the right file?")])
 }
 
 /// A directive.

@@ -1,23 +1,21 @@
 //! The text of an import: weir's configuration, each block with the line of its origin. Called by
 //! `draft` at the end.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::Dialect;
 use super::draft::{Draft, Listen, Server, Upstream};
 use super::limits;
 use super::notes::harmless;
-use super::route::{Condition, Edit, Route, To};
+use super::route::{Condition, Edit, PATH, Route, To};
 use super::tcp::{self, Lead};
 use super::tree::Place;
 use crate::reverse::literal;
 
-/// The upstream for services that were for some clients only.
-pub(super) const CLOSED: &str = "closed";
-/// The upstream for connections of that kind that would be passed on unchanged.
+/// The upstream for connections that would be passed on unchanged, and are not: they were for some
+/// clients only, or their servers could not be carried over. No other upstream may have the name.
 pub(super) const CLOSED_TCP: &str = "closed-tcp";
-/// Names that no other upstream may have.
-pub(super) const RESERVED: [&str; 2] = [CLOSED, CLOSED_TCP];
 
 /// Returns the whole text.
 pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
@@ -30,8 +28,9 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     if let Some((log, place)) = &draft.log {
         let _ = writeln!(out, "\n{}\n{log}", comment(draft, *place));
     }
+    let names = Names::of(draft);
     for at in draft.listened() {
-        write_listen(&mut out, draft, &draft.listens[at]);
+        write_listen(&mut out, draft, &draft.listens[at], names.of_listener(at));
     }
     let leads = tcp::leads(draft);
     for (at, upstream) in draft.upstreams.iter().enumerate() {
@@ -40,13 +39,6 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
         {
             write_upstream(&mut out, draft, upstream);
         }
-    }
-    if draft.routes.iter().any(|route| route.to == To::Closed) {
-        let _ = write!(
-            out,
-            "\n// Routes that were only for some clients lead here, where nothing listens: all get \
-                502.\nupstream \"{CLOSED}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
-        );
     }
     if leads.contains(&Lead::Closed) {
         let _ = write!(
@@ -62,11 +54,50 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     }
     write_options(&mut out, "", "compress", compress);
     for route in &draft.routes {
-        write_route(&mut out, draft, route, compress.is_some());
+        write_route(&mut out, draft, route, (&names, compress.is_some()));
     }
     tcp::write(&mut out, draft);
     limits::write(&mut out, draft);
     out
+}
+
+/// Names of listeners, where routes differ in theirs.
+#[derive(Default)]
+struct Names(BTreeMap<usize, String>);
+
+impl Names {
+    fn of(draft: &Draft<'_>) -> Names {
+        let all = draft.listened();
+        if draft.routes.iter().all(|route| route.listens.len() == all.len()) {
+            return Names::default();
+        }
+        let mut names: BTreeMap<usize, String> = BTreeMap::new();
+        for at in all {
+            let listen = &draft.listens[at];
+            let base = match listen.address.network().map(|address| address.port()) {
+                Some(80) if listen.tls.is_none() => "http".to_owned(),
+                Some(443) if listen.tls.is_some() => "https".to_owned(),
+                Some(port) => format!("port-{port}"),
+                None => "socket".to_owned(),
+            };
+            let taken = |name: &String| names.values().any(|other| other == name);
+            let numbered = (2..).map(|number| format!("{base}-{number}"));
+            let name = std::iter::once(base.clone()).chain(numbered).find(|name| !taken(name));
+            names.extend(name.map(|name| (at, name)));
+        }
+        Names(names)
+    }
+
+    fn of_listener(&self, at: usize) -> Option<&str> {
+        self.0.get(&at).map(String::as_str)
+    }
+
+    /// Returns the listeners of a route as they are written; None: all, or the same for all.
+    fn of_route(&self, route: &Route) -> Option<String> {
+        let names: Vec<String> =
+            route.listens.iter().filter_map(|at| Some(literal(self.0.get(at)?))).collect();
+        (!names.is_empty()).then(|| names.join(" "))
+    }
 }
 
 fn comment(draft: &Draft<'_>, place: Place) -> String {
@@ -88,13 +119,16 @@ fn write_client(out: &mut String, draft: &Draft<'_>) {
     }
 }
 
-fn write_listen(out: &mut String, draft: &Draft<'_>, listen: &Listen) {
+fn write_listen(out: &mut String, draft: &Draft<'_>, listen: &Listen, name: Option<&str>) {
     let _ = write!(
         out,
         "\n{}\nlisten {}",
         comment(draft, listen.place),
         literal(&listen.address.to_string())
     );
+    if let Some(name) = name {
+        let _ = write!(out, " name={}", literal(name));
+    }
     for (word, value) in &listen.rights {
         let _ = write!(out, " {word}={value}");
     }
@@ -185,21 +219,28 @@ fn options(server: &Server, weights: &Weights, is_tcp: bool) -> String {
     out
 }
 
-fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: bool) {
+/// `compresses`: a block at the top compresses the responses of all routes.
+fn write_route(
+    out: &mut String,
+    draft: &Draft<'_>,
+    route: &Route,
+    (names, compresses): (&Names, bool),
+) {
     let what: String = harmless(route.what.chars().take(80)).collect();
     let _ = write!(out, "\n{} {what}\nroute", comment(draft, route.place));
-    if let Some(scheme) = route.scheme {
-        let _ = write!(out, " scheme=\"{}\"", scheme.word());
-    }
-    // A block at the top applies to all routes.
     let own_compress = route.compress.as_ref().filter(|_| !compresses);
     if route.host != "*" {
         let _ = write!(out, " host={}", literal(&route.host));
     }
-    if route.path != "/" {
+    if route.exact {
+        let _ = write!(out, " path-exact={}", literal(&route.path));
+    } else if route.path != "/" {
         let _ = write!(out, " path={}", literal(&route.path));
     }
     out.push_str(" {\n");
+    if let Some(listens) = names.of_route(route) {
+        let _ = writeln!(out, "    listen {listens}");
+    }
     if !route.methods.is_empty() {
         let methods: Vec<String> = route.methods.iter().map(|method| literal(method)).collect();
         let _ = writeln!(out, "    methods {}", methods.join(" "));
@@ -209,9 +250,13 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
             .as_ref()
             .map_or_else(String::new, |(kind, text)| format!(" {kind}={}", literal(text)));
         let not = if *not { " not=#true" } else { "" };
+        if let (&PATH, Some((_, text))) = (subject, matches) {
+            let _ = writeln!(out, "    path-regex {}{not}", literal(text));
+            continue;
+        }
         let _ = writeln!(out, "    {subject} {}{how}{not}", literal(name));
     }
-    for (word, whom) in route.access.lines().filter(|_| route.to != To::Closed) {
+    for (word, whom) in route.access.lines().filter(|_| !route.to.is_closed()) {
         let whom: Vec<String> = whom.iter().map(|address| literal(address)).collect();
         let _ = writeln!(out, "    {word} {}", whom.join(" "));
     }
@@ -241,16 +286,16 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
             write_options(out, "    ", "compress", own_compress);
             let _ = writeln!(out, "    {}\n}}", answer.line);
         }
-        To::Closed => {
-            let _ = writeln!(out, "    proxy \"{CLOSED}\"\n}}");
-        }
+        To::Closed => out.push_str("    respond 503 \"not imported\"\n}\n"),
+        To::Denied => out.push_str("    respond 403\n}\n"),
+        To::Nothing => out.push_str("    respond 404\n}\n"),
     }
 }
 
 /// Returns the common compression of all routes with responses; None: they have none in common.
 fn common_compress<'d>(draft: &'d Draft<'_>) -> Option<&'d Vec<String>> {
     let mut all =
-        draft.routes.iter().filter(|route| route.to != To::Closed).map(|route| &route.compress);
+        draft.routes.iter().filter(|route| !route.to.is_closed()).map(|route| &route.compress);
     let first = all.next()?;
     if all.all(|other| other == first) { first.as_ref() } else { None }
 }

@@ -1,21 +1,20 @@
 //! `redir`, `respond` and `error` of Caddy.
 
 use super::super::own_answer::Content;
-use super::super::route::{Route, Scheme, To};
+use super::super::route::{Scheme, To};
 use super::super::tree::Node;
-use super::Caddy;
-use super::proxy::text;
+use super::matcher::is_matcher;
+use super::{Caddy, Scope};
 
 /// Returns the words behind a directive and its matcher.
 fn words(node: &Node) -> Vec<&str> {
-    let has_matcher = node.argument(1).starts_with(['/', '@']) || node.argument(1) == "*";
-    node.arguments().skip(usize::from(has_matcher)).collect()
+    node.arguments().skip(usize::from(is_matcher(node.argument(1)))).collect()
 }
 
 impl Caddy<'_, '_, '_> {
     /// Returns the target of a `redir`, for each scheme where that matters. None: it has been
     /// noted.
-    pub(super) fn redir(&mut self, at: usize, base: &Route) -> Option<Vec<(Option<Scheme>, To)>> {
+    pub(super) fn redir(&mut self, at: usize, scope: &Scope) -> Option<Vec<(Option<Scheme>, To)>> {
         let node = &self.tree.nodes[at];
         let (to, status) = match words(node)[..] {
             [to] => (to, "302"),
@@ -25,10 +24,10 @@ impl Caddy<'_, '_, '_> {
             _ => ("", ""),
         };
         let (schemes, rest) = match to.strip_prefix("{scheme}") {
-            Some(rest) => (self.draft.schemes_of(base.group).map(Some).collect(), rest),
+            Some(rest) => (self.draft.schemes_of(scope.changes.group).map(Some).collect(), rest),
             None => (vec![None], to),
         };
-        let rest = match text(rest) {
+        let rest = match self.text(rest, &scope.seen, true) {
             Ok(rest) => rest,
             Err(why) => {
                 self.draft.lost(node, why);

@@ -1,9 +1,10 @@
-//! Converts the directives of Caddy that are not terminal, and the global options.
+//! Converts the directives of Caddy that change requests or hold for a whole block, and the global
+//! options.
 
-use weir_proxy::request::rules::edits::Side;
-
+use super::super::cases::Effect;
 use super::super::missing::Missing;
-use super::super::tree::Node;
+use super::super::tree::{Node, ROOT};
+use super::matcher::{Test, is_matcher};
 use super::{Caddy, Scope};
 use crate::reverse::literal;
 use crate::texts;
@@ -13,93 +14,115 @@ use crate::units::parse_time;
 pub(super) const PRIVATE: [&str; 6] =
     ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.1/8", "fd00::/8", "::1"];
 
-/// Why a path is not changed twice.
-const ONCE: &str = "weir changes a path once, with the first `rewrite` that matches";
+/// Why a `rewrite` is closed.
+const REWRITE: &str =
+    "weir's `rewrite` takes a regular expression and a path; weir rejects what comes behind this";
+
+/// What a directive does with the path or the method of requests.
+pub(super) enum Turn {
+    /// It changes them all, or none.
+    All,
+    /// It changes those of the first test, and the second ones in a way that no server understands.
+    Some(Test, Test),
+    /// weir cannot do it.
+    Closed(&'static str),
+    /// weir cannot do it for these.
+    ClosedFor(Test, &'static str),
+}
 
 impl Caddy<'_, '_, '_> {
-    /// Converts a directive of a site or a block.
+    /// Converts a directive that holds for a whole block.
     pub(super) fn tell(&mut self, at: usize, scope: &mut Scope) {
         let tree = self.tree;
         let node = &tree.nodes[at];
         match node.name() {
-            "header" => self.field_line(at, Side::Answer, scope),
-            "request_header" => self.field_line(at, Side::Request, scope),
-            "uri" => self.uri(node, scope),
-            "rewrite" => self.rewrite(node, scope),
+            "encode" => self.encode(at, scope),
+            _ if !self.told.insert(at) => {}
             "request_body" => self.body(at),
             "log" => self.log(at),
-            "encode" => self.encode(at, scope),
-            "file_server" | "root" | "try_files" | "templates" | "push" => {
-                self.draft.missing(node, Missing::Files)
-            }
-            "php_fastcgi" => self.draft.missing(node, Missing::Gateway),
+            "push" => self.draft.missing(node, Missing::Files),
             "cache" => self.draft.missing(node, Missing::Cache),
             "rate_limit" => super::limits::limit(self, at, scope),
-            "handle_errors" => self.draft.missing(node, Missing::Pages),
-            "metrics" => self.draft.lost(
-                node,
-                "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics",
-            ),
-            "tls" | "bind" => {}
+            "handle_errors" | "intercept" => {
+                self.draft.different(node, Missing::Pages.why());
+            }
+            "tls" | "bind" | "root" | "log_skip" | "skip_log" | "log_name" | "log_append"
+            | "tracing" | "fs" => {}
             name if name.starts_with('@') => {}
             _ => self.draft.missing(node, Missing::Nothing),
         }
     }
 
-    fn uri(&mut self, node: &Node, scope: &mut Scope) {
-        if !scope.changes.rewrites.is_empty() {
-            return self.draft.lost(node, ONCE);
-        }
-        match (node.argument(1), &node.words[..]) {
-            ("strip_prefix", [_, _, prefix]) if texts::route_path(prefix).is_ok() => {
-                let prefix = prefix.trim_end_matches('/');
-                let whole = scope.seen.only().map(|taken| format!("{taken}{prefix}"));
-                let is_below = |whole: &String| {
-                    scope.cases.iter().all(|case| super::covers_path(whole, &case.path()))
-                };
-                if let Some(whole) = whole.filter(is_below).filter(|_| !prefix.is_empty()) {
-                    scope.changes.strip = Some(whole);
-                    scope.seen.strip(prefix);
-                } else {
-                    scope
-                        .changes
-                        .rewrites
-                        .push((format!("^{}/?", regex::escape(prefix)), "/".to_owned()));
-                    scope.seen.may_strip(prefix);
-                }
+    /// Applies a directive to the requests of a scope.
+    pub(super) fn turn(&mut self, at: usize, scope: &mut Scope) -> Turn {
+        let node = &self.tree.nodes[at];
+        let skipped = match node.name() {
+            "rewrite" | "method" => node.words.len() > 2,
+            _ => is_matcher(node.argument(1)),
+        };
+        let words: Vec<&str> = node.arguments().skip(usize::from(skipped)).collect();
+        match (node.name(), &words[..]) {
+            ("rewrite", [to]) => rewrite(to, scope),
+            ("uri", ["strip_prefix", prefix]) => self.strip(prefix, scope),
+            ("uri", ["strip_suffix", suffix]) if !suffix.contains('{') => {
+                let is_fine = scope.seen.change(&format!("(?i){}$", regex::escape(suffix)), "");
+                changed(is_fine)
             }
-            ("path_regexp", [_, _, regex, to]) => {
-                scope.changes.rewrites.push((regex.clone(), groups(to)));
-                scope.seen.rewrite();
+            ("uri", ["path_regexp", regex, to]) if !groups(to).contains('{') => {
+                let why = "weir replaces the first match of a path, and this all matches";
+                self.draft.different(node, why);
+                let is_fine = texts::regex(regex).is_ok();
+                changed(is_fine && scope.seen.change(regex, &groups(to)))
             }
-            _ => {
-                self.draft.lost(node, "use `strip-prefix`, or `rewrite` with a regular expression")
+            ("uri", ["replace", from, to]) if !to.contains('{') && !from.contains('{') => {
+                let why = "weir replaces the first match in the path, and this all matches, also \
+                    in the query";
+                self.draft.different(node, why);
+                let to = to.replace('$', "$$");
+                changed(scope.seen.change(&regex::escape(from), &to))
             }
+            ("method", [method]) => {
+                let method = method.to_ascii_uppercase();
+                let same = Test::Is(Effect::Methods(vec![method]));
+                Turn::ClosedFor(Test::Not(Box::new(same)), "weir does not change methods")
+            }
+            _ => Turn::Closed(
+                "weir cannot express this change of the request, and rejects what comes behind it",
+            ),
         }
     }
 
-    /// Converts `rewrite * /prefix{uri}`.
-    fn rewrite(&mut self, node: &Node, scope: &mut Scope) {
-        if !scope.changes.rewrites.is_empty() {
-            return self.draft.lost(node, ONCE);
+    /// Applies `uri strip_prefix`.
+    fn strip(&mut self, prefix: &str, scope: &mut Scope) -> Turn {
+        let prefix = prefix.trim_end_matches('/');
+        let prefix = if prefix.starts_with('/') { prefix.to_owned() } else { format!("/{prefix}") };
+        if prefix == "/" {
+            return Turn::All;
         }
-        let words: Vec<&str> = node.arguments().filter(|word| *word != "*").collect();
-        let prefix = match words[..] {
-            [to] => to.strip_suffix("{uri}").or_else(|| to.strip_suffix("{path}")),
-            _ => None,
-        };
-        match prefix.filter(|prefix| texts::route_path(prefix).is_ok()) {
-            Some(prefix) => {
-                let to = format!("{}/", prefix.trim_end_matches('/').replace('$', "$$"));
-                scope.changes.rewrites.push(("^/".to_owned(), to));
-                scope.seen.rewrite();
-            }
-            None => self.draft.lost(node, "weir's `rewrite` takes a regular expression and a path"),
+        if prefix.contains(['*', '?', '[', '{', '%']) || texts::route_path(&prefix).is_err() {
+            return Turn::Closed("weir cannot strip this");
         }
+        if scope.seen.is_apart_from(&prefix) {
+            return Turn::All;
+        }
+        if scope.seen.is_below(&prefix, &scope.pieces) {
+            return changed(scope.seen.strip(&prefix));
+        }
+        let whole = [prefix.clone(), format!("{prefix}/*")].map(Test::Path).to_vec();
+        let whole = scope.seen.asked(Test::Any(whole));
+        let odd = self.cut(scope, &prefix);
+        if scope.seen.strip(&prefix) { Turn::Some(whole, odd) } else { changed(false) }
     }
 
     fn body(&mut self, at: usize) {
         let tree = self.tree;
+        let node = &tree.nodes[at];
+        let is_for_all = !is_matcher(node.argument(1)) || node.argument(1) == "*";
+        let sites = tree.children(ROOT).filter(|(_, node)| super::is_site(node)).count();
+        if !is_for_all || sites > 1 || tree.nodes[node.parent].parent != ROOT {
+            let why = "weir has one `body-limit`, which also limits all other requests";
+            self.draft.different(node, why);
+        }
         for (_, line) in tree.children(at) {
             match (line.name(), size(line.argument(1))) {
                 ("max_size", Some(bytes)) => self.draft.amount(None, line, "body-limit", bytes),
@@ -147,7 +170,11 @@ impl Caddy<'_, '_, '_> {
                 }
                 ("grace_period", _) => self.global_time(line, "drain"),
                 ("shutdown_delay", _) => self.global_time(line, "delay"),
-                ("servers", _) => self.servers(inside),
+                ("order", _) => self.global_order(line),
+                ("default_bind", _) => {
+                    self.default_bind = line.arguments().map(str::to_owned).collect();
+                }
+                ("servers", _) => self.servers(inside, !line.argument(1).is_empty()),
                 (
                     "email" | "acme_ca" | "acme_ca_root" | "acme_eab" | "acme_dns" | "cert_issuer"
                     | "local_certs" | "on_demand_tls" | "key_type",
@@ -156,8 +183,7 @@ impl Caddy<'_, '_, '_> {
                     self.draft.missing(line, Missing::Acme);
                 }
                 (
-                    "admin" | "debug" | "log" | "order" | "storage" | "persist_config"
-                    | "skip_install_trust",
+                    "admin" | "debug" | "log" | "storage" | "persist_config" | "skip_install_trust",
                     _,
                 ) => {
                     self.draft.unneeded(line.name());
@@ -175,10 +201,15 @@ impl Caddy<'_, '_, '_> {
         }
     }
 
-    fn servers(&mut self, at: usize) {
+    /// `is_one`: they are for one listener alone.
+    fn servers(&mut self, at: usize, is_one: bool) {
         let tree = self.tree;
         for (inside, line) in tree.children(at) {
             match line.name() {
+                "trusted_proxies" if is_one => {
+                    self.others.believed = true;
+                    self.draft.lost(line, "weir trusts proxies at all of its listeners, or none");
+                }
                 "trusted_proxies" => self.trusted(line),
                 "timeouts" => {
                     for (_, line) in tree.children(inside) {
@@ -250,6 +281,36 @@ impl Caddy<'_, '_, '_> {
             self.draft.client_lines.insert("trusted-proxies", (text, line.place));
         }
     }
+}
+
+fn changed(is_fine: bool) -> Turn {
+    if is_fine {
+        Turn::All
+    } else {
+        Turn::Closed("weir cannot express this change of the path together with earlier ones")
+    }
+}
+
+/// Applies `rewrite`: to `/prefix{uri}`, or to one path.
+fn rewrite(to: &str, scope: &mut Scope) -> Turn {
+    let prefix = to.strip_suffix("?{query}").unwrap_or(to);
+    let prefix = prefix.strip_suffix("{uri}").or_else(|| prefix.strip_suffix("{path}"));
+    if let Some(prefix) = prefix {
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        if prefix.is_empty() {
+            return Turn::All;
+        }
+        let is_fine = !prefix.contains(['{', '?', '*', '%']) && texts::route_path(prefix).is_ok();
+        if !is_fine {
+            return Turn::Closed(REWRITE);
+        }
+        return changed(scope.seen.put_in_front(prefix));
+    }
+    if to.contains(['{', '?', '*', '%', ';']) || texts::route_path(to).is_err() {
+        return Turn::Closed(REWRITE);
+    }
+    scope.seen.fix(to);
+    Turn::All
 }
 
 /// Whether X-Forwarded-For alone is trusted.

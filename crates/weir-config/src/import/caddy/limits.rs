@@ -4,12 +4,14 @@
 //! weir applies all limits before routes. A limit that would also count requests that Caddy exempts
 //! only observes.
 
-use super::super::cases::{Case, and_all};
 use super::super::limits::{Limit, Measure, Requests, per_unit};
-use super::super::missing::Missing;
+use super::super::missing::{CASE, Missing, SEGMENTS};
 use super::super::order::{covers_host, covers_path};
 use super::super::tree::{Node, ROOT};
-use super::{Caddy, Scope, kind};
+use super::matcher::Test;
+use super::order::{Role, role};
+use super::pieces::{Piece, meet};
+use super::{Caddy, Scope};
 use crate::texts;
 use crate::units::parse_time;
 
@@ -29,8 +31,9 @@ pub(super) fn limit(caddy: &mut Caddy<'_, '_, '_>, at: usize, scope: &Scope) {
     if tree.indices(at, "zone").is_empty() {
         return caddy.draft.missing(node, Missing::Rates);
     }
-    let Some(terms) = caddy.matcher(at) else { return };
-    let cases = and_all(scope.cases.clone(), &scope.seen.asked(terms, false));
+    let test = caddy.matcher(at);
+    let test = by_segment(caddy, node, test);
+    let cases = meet(scope.pieces.clone(), &scope.seen.asked(test), false);
     for (inside, line) in tree.children(at) {
         match line.name() {
             "zone" if caddy.zones >= ZONES_MAX => {
@@ -54,6 +57,25 @@ pub(super) fn limit(caddy: &mut Caddy<'_, '_, '_>, at: usize, scope: &Scope) {
     }
 }
 
+/// Returns a test whose paths end with whole segments, as those of `match` do.
+fn by_segment(caddy: &mut Caddy<'_, '_, '_>, node: &Node, test: Test) -> Test {
+    let mut all =
+        |tests: Vec<Test>| tests.into_iter().map(|test| by_segment(caddy, node, test)).collect();
+    match test {
+        Test::All(tests) => Test::All(all(tests)),
+        Test::Any(tests) => Test::Any(all(tests)),
+        Test::Path(path) => {
+            let start = path.strip_suffix('*').filter(|start| !start.ends_with(['/', '*']));
+            let Some(start) = start.filter(|start| !start.is_empty()) else {
+                return Test::Path(path);
+            };
+            caddy.draft.different_once(node, SEGMENTS);
+            Test::Any(vec![Test::Path(start.to_owned()), Test::Path(format!("{start}/*"))])
+        }
+        other => other,
+    }
+}
+
 /// A `zone`.
 struct Zone<'t> {
     at: usize,
@@ -67,7 +89,7 @@ impl<'t> Zone<'t> {
     fn carry_over(
         &self,
         caddy: &mut Caddy<'t, '_, '_>,
-        cases: Vec<Case>,
+        cases: Vec<Piece>,
         scope: &Scope,
     ) -> Result<(), String> {
         let tree = caddy.tree;
@@ -79,21 +101,24 @@ impl<'t> Zone<'t> {
         let most = most.ok_or("weir does not support its `events`")?;
         let (number, seconds) = per_unit(most, window).ok_or("weir does not support its rate")?;
         let by = self.by(caddy, value("key"))?;
-        let mut terms = Vec::new();
-        for block in tree.indices(self.at, "match") {
-            terms.extend(caddy.terms(*block));
-        }
-        let cases =
-            and_all(cases, &scope.seen.asked(terms, false)).filter(|cases| !cases.is_empty());
+        let blocks: Vec<Test> =
+            tree.indices(self.at, "match").iter().map(|block| caddy.terms(*block)).collect();
+        let test = by_segment(caddy, self.node, Test::All(blocks));
+        let test = scope.seen.asked(test);
+        let cases = meet(cases, &test, false).filter(|cases| !cases.is_empty());
         let cases = cases.ok_or("its matcher has no cases, or too many")?;
         let (mut all, mut exempt) = (Vec::new(), Vec::new());
-        for case in &cases {
-            let found = Requests::of(case).ok_or(
+        for Piece { case, except } in &cases {
+            let found = Requests::of(case).filter(|_| except.is_empty()).ok_or(
                 "`match` of a limit supports host, path and method, and `allow` supports addresses",
             );
             let (requests, whom) = found?;
             all.push(requests);
             exempt.extend(whom.iter().cloned());
+        }
+        let has_letters = |path: &String| path.contains(char::is_alphabetic);
+        if all.iter().any(|one| one.exact.iter().chain(&one.prefixes).any(has_letters)) {
+            caddy.draft.different_once(self.node, CASE);
         }
         if !exempt.is_empty() {
             caddy.draft.different(self.node, "no limit applies to clients in `allow` of `shield`");
@@ -217,7 +242,7 @@ impl<'t> Zone<'t> {
             let is_route = tree.nodes[block].name() == "route";
             let before = tree.children(block).take_while(|(at, _)| *at != inner);
             let first = before
-                .filter(|(_, node)| is_route && kind(node.name()).is_some())
+                .filter(|(_, node)| is_route && matches!(role(node.name()), Role::Acts))
                 .map(|(_, node)| node)
                 .next();
             let is_block = matches!(tree.nodes[inner].name(), "handle" | "handle_path");

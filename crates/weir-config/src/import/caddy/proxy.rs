@@ -2,21 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use weir_proxy::plan::UNIX;
-use weir_proxy::request::rules::edits::Side;
-
 use super::super::draft::{Server, with_port};
 use super::super::missing::Missing;
-use super::super::route::{Edit, Route, To};
+use super::super::route::To;
 use super::super::tree::Node;
 use super::Caddy;
 use super::fate::own_default;
 use crate::reverse::literal;
 use crate::texts;
 use crate::units::{parse_time, time_text};
-
-/// Fields that weir writes automatically.
-const BY_ITSELF: [&str; 3] = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
+use weir_proxy::plan::UNIX;
 
 /// Settings of servers, until they are written.
 #[derive(Default)]
@@ -25,11 +20,13 @@ struct Said {
     losses: BTreeMap<&'static str, String>,
     tls: Option<BTreeMap<&'static str, String>>,
     connections: Option<u64>,
+    /// The first server that works takes all requests.
+    takes_first: bool,
     /// The version of the PROXY protocol, and its place.
     header: Option<(&'static str, usize)>,
 }
 
-impl<'t> Caddy<'t, '_, '_> {
+impl Caddy<'_, '_, '_> {
     /// Returns the upstream of a `reverse_proxy`.
     pub(super) fn proxy(&mut self, at: usize) -> Option<To> {
         let tree = self.tree;
@@ -74,7 +71,7 @@ impl<'t> Caddy<'t, '_, '_> {
     }
 
     /// Returns the addresses behind the directive, without its matcher, and behind `to`.
-    fn addresses(&self, at: usize) -> Vec<String> {
+    pub(super) fn addresses(&self, at: usize) -> Vec<String> {
         let node = &self.tree.nodes[at];
         let behind = node.arguments().filter(|word| !word.starts_with(['/', '@']) && *word != "*");
         let to = self.tree.named(at, "to").flat_map(Node::arguments);
@@ -98,10 +95,11 @@ impl<'t> Caddy<'t, '_, '_> {
         let socket = rest.strip_prefix("unix/").or_else(|| rest.strip_prefix("unix+h2c/"));
         let address = socket.map_or_else(|| with_port(&rest, port), |path| format!("{UNIX}{path}"));
         let connections = said.connections;
+        let backup = said.takes_first && !self.draft.upstreams[upstream].servers.is_empty();
         self.draft.server(
             upstream,
             node,
-            Server { place: node.place, address, weight: 0, backup: false, connections },
+            Server { place: node.place, address, weight: 0, backup, connections },
         );
     }
 
@@ -116,7 +114,17 @@ impl<'t> Caddy<'t, '_, '_> {
         let count =
             |most: u64| value.parse::<u64>().ok().map(|count| count.clamp(1, most).to_string());
         let (of, name, written) = match line.name() {
-            "to" | "header_up" | "header_down" => return,
+            "to" | "header_up" | "header_down" | "rewrite" | "method" => return,
+            name if name.starts_with('@') => return,
+            "handle_response" | "replace_status" => {
+                let why = "weir sends the response of the server as it is";
+                return self.draft.different(line, why);
+            }
+            "trusted_proxies" => {
+                let why = "`trusted-proxies` of `client` names the proxies that weir trusts";
+                return self.draft.different(line, why);
+            }
+            "lb_policy" if value == "first" => return said.takes_first = true,
             "lb_policy" => return self.policy(upstream, line),
             "transport" => return self.transport(upstream, at, said),
             "health_uri" | "health_path" => {
@@ -134,7 +142,7 @@ impl<'t> Caddy<'t, '_, '_> {
             "max_fails" => (&mut said.losses, "limit", count(10_000)),
             "fail_duration" => (&mut said.losses, "window", time(value, 1_000)),
             "flush_interval" | "request_buffers" | "response_buffers" | "stream_timeout"
-            | "stream_close_delay" | "lb_try_duration" | "lb_try_interval" | "trusted_proxies" => {
+            | "stream_close_delay" | "lb_try_duration" | "lb_try_interval" => {
                 return self.draft.unneeded(line.name());
             }
             "dynamic" => return self.draft.missing(line, Missing::Discovery),
@@ -243,120 +251,19 @@ impl<'t> Caddy<'t, '_, '_> {
         }
     }
 
-    /// Converts `header_up` and `header_down`.
-    pub(super) fn proxy_fields(&mut self, at: usize, changes: &mut Route) {
-        let tree = self.tree;
-        for line in tree.named(at, "header_up") {
-            let (name, value) = (line.argument(1), line.argument(2));
-            if name.eq_ignore_ascii_case("host") {
-                match value {
-                    "{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}" => {
-                        changes.server_host =
-                            self.addresses(at).first().map(|word| scheme(word).1.to_owned());
-                    }
-                    "{host}" | "{http.request.host}" | "{hostport}" => {}
-                    _ if texts::probe_host(value).is_ok() => {
-                        changes.server_host = Some(value.to_owned())
-                    }
-                    _ => {
-                        self.draft.different(line, "servers see the host that the client requested")
-                    }
-                }
-            } else if BY_ITSELF.contains(&name.to_ascii_lowercase().as_str()) {
-                self.draft.unneeded(&format!("header_up {name}"));
-            } else {
-                changes.request.extend(self.field(line, Side::Request, &line.words[1..]));
-            }
-        }
-        for line in tree.named(at, "header_down") {
-            changes.answer.extend(self.field(line, Side::Answer, &line.words[1..]));
-        }
-    }
-
-    /// Converts `NAME VALUE`, `+NAME VALUE` or `-NAME`.
-    pub(super) fn field(&mut self, node: &'t Node, side: Side, words: &[String]) -> Option<Edit> {
-        let (name, rest) = words.split_first()?;
-        let (verb, name) = match name.as_bytes() {
-            [b'+', ..] => ("add", &name[1..]),
-            [b'-', ..] => ("remove", &name[1..]),
-            [b'?' | b'>', ..] => ("", &name[1..]),
-            _ => ("set", name.as_str()),
+    /// Whether a `reverse_proxy` changes requests in a way that weir cannot express.
+    pub(super) fn drops_too_much(&self, at: usize) -> bool {
+        let odd = |line: &Node| match line.name() {
+            "rewrite" | "method" | "dynamic" => true,
+            "transport" => line.argument(1) != "http",
+            _ => false,
         };
-        let value = match (verb, rest) {
-            ("remove", []) => Ok(String::new()),
-            ("set" | "add", [value]) => text(value),
-            _ => Err("weir can only set, add or remove a header".to_owned()),
-        };
-        match value {
-            Ok(value) => self.draft.edit(node, side, verb, (name, &value)),
-            Err(why) => {
-                self.draft.lost(node, why);
-                None
-            }
-        }
+        self.tree.children(at).any(|(_, line)| odd(line))
     }
 }
 
 /// Returns whether a server uses TLS, and its address.
-fn scheme(word: &str) -> (bool, &str) {
+pub(super) fn scheme(word: &str) -> (bool, &str) {
     let (scheme, rest) = word.split_once("://").unwrap_or(("", word));
     (scheme == "https", rest.strip_suffix('/').unwrap_or(rest))
-}
-
-/// Returns a text with placeholders as one of weir's.
-pub(super) fn text(theirs: &str) -> Result<String, String> {
-    const NAMES: [(&str, &str); 12] = [
-        ("remote_host", "remote_addr"),
-        ("client_ip", "remote_addr"),
-        ("http.request.remote.host", "remote_addr"),
-        ("host", "host"),
-        ("http.request.host", "host"),
-        ("method", "request_method"),
-        ("http.request.method", "request_method"),
-        ("uri", "request_uri"),
-        ("http.request.uri", "request_uri"),
-        ("scheme", "scheme"),
-        ("http.request.scheme", "scheme"),
-        ("http.request.proto", "server_protocol"),
-    ];
-    let mut out = String::new();
-    let mut rest = theirs;
-    while let Some(at) = rest.find(['{', '$']) {
-        out.push_str(&rest[..at]);
-        let behind = &rest[at + 1..];
-        let Some((name, after)) = behind.split_once('}').filter(|_| rest[at..].starts_with('{'))
-        else {
-            out.push_str(if rest[at..].starts_with('$') { "$$" } else { "{" });
-            rest = behind;
-            continue;
-        };
-        let field =
-            name.strip_prefix("header.").or_else(|| name.strip_prefix("http.request.header."));
-        let known =
-            NAMES.iter().find(|(known, _)| *known == name).map(|(_, ours)| (*ours).to_owned());
-        let known = known.or_else(|| {
-            field.map(|field| format!("http_{}", field.to_ascii_lowercase().replace('-', "_")))
-        });
-        match known {
-            Some(known) => out.push_str(&format!("${{{known}}}")),
-            None => return Err(format!("weir's texts have no equivalent of `{{{name}}}`")),
-        }
-        rest = after;
-    }
-    out.push_str(rest);
-    Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_with_placeholders() {
-        assert_eq!(
-            text("a {remote_host}{header.X-Id} $1 {").unwrap(),
-            "a ${remote_addr}${http_x_id} $$1 {"
-        );
-        assert!(text("{http.auth.user.id}").is_err());
-    }
 }

@@ -34,7 +34,7 @@ pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
         draft,
         tree: Tree::new(),
         open: Vec::new(),
-        stack: vec![(lines.into_iter(), 0)],
+        stack: vec![Level { lines: lines.into_iter(), open: 0, nesting: 0 }],
         snippets: HashMap::new(),
         imports: 0,
         site: None,
@@ -43,14 +43,22 @@ pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
     Ok(reader.tree)
 }
 
+/// The rest of a file or a snippet.
+struct Level {
+    lines: IntoIter<Line>,
+    /// The number of blocks that were open in front of it.
+    open: usize,
+    /// The number of imports that led to it.
+    nesting: usize,
+}
+
 struct Reader<'d, 'a> {
     draft: &'d mut Draft<'a>,
     tree: Tree,
     /// Open blocks.
     open: Vec<usize>,
-    /// Remaining lines, the next ones last, each with the number of blocks that were open before
-    /// them.
-    stack: Vec<(IntoIter<Line>, usize)>,
+    /// Remaining lines, the next ones last.
+    stack: Vec<Level>,
     snippets: HashMap<String, Rc<Vec<Line>>>,
     imports: usize,
     /// The only site of a file without braces around it.
@@ -64,9 +72,9 @@ impl Reader<'_, '_> {
 
     /// Reads one line; false: all lines are read.
     fn step(&mut self) -> Result<bool, Errors> {
-        let Some((lines, depth)) = self.stack.last_mut() else { return Ok(false) };
-        let depth = *depth;
-        let Some(line) = lines.next() else {
+        let Some(level) = self.stack.last_mut() else { return Ok(false) };
+        let depth = level.open;
+        let Some(line) = level.lines.next() else {
             if self.open.len() > depth {
                 let place =
                     self.open.last().map_or_else(Place::default, |at| self.tree.nodes[*at].place);
@@ -107,7 +115,7 @@ impl Reader<'_, '_> {
             let Some(next) = self
                 .stack
                 .last_mut()
-                .and_then(|(lines, _)| lines.next())
+                .and_then(|level| level.lines.next())
                 .filter(|next| !next.closes)
             else {
                 return Err(self.wrong(
@@ -142,7 +150,7 @@ impl Reader<'_, '_> {
     /// Keeps the lines up to the brace that closes it.
     fn snippet(&mut self, head: &Line) -> Result<(), Errors> {
         let (mut kept, mut depth) = (Vec::new(), 1);
-        while let Some(line) = self.stack.last_mut().and_then(|(lines, _)| lines.next()) {
+        while let Some(line) = self.stack.last_mut().and_then(|level| level.lines.next()) {
             depth = depth + usize::from(line.opens) - usize::from(line.closes);
             if depth == 0 {
                 let name = head.words[0].trim_matches(['(', ')']).to_owned();
@@ -161,7 +169,8 @@ impl Reader<'_, '_> {
     /// Replaces the line with the lines of a snippet or of files.
     fn import(&mut self, line: &Line) -> Result<(), Errors> {
         self.imports += 1;
-        if self.stack.len() >= INCLUDES_MAX || self.imports > IMPORTS_MAX {
+        let nesting = self.stack.last().map_or(0, |level| level.nesting) + 1;
+        if nesting >= INCLUDES_MAX || self.imports > IMPORTS_MAX {
             return Err(self.wrong(
                 line.place,
                 "imports are nested too deep",
@@ -178,7 +187,7 @@ impl Reader<'_, '_> {
         if let Some(snippet) = self.snippets.get(name) {
             let lines: Vec<Line> =
                 snippet.iter().map(|line| with_arguments(line, arguments)).collect();
-            self.stack.push((lines.into_iter(), self.open.len()));
+            self.push(lines, nesting);
             return Ok(());
         }
         let paths = match self.draft.sources.matching(name) {
@@ -190,14 +199,14 @@ impl Reader<'_, '_> {
                     &line.words.join(" "),
                     format!("can't be read: {error}"),
                 );
-                return Ok(());
+                return self.stand_in(line);
             }
         };
         for path in paths.iter().rev() {
             match self.draft.sources.include(path)? {
                 Ok(file) => {
                     let lines = lines(self.draft, file)?;
-                    self.stack.push((lines.into_iter(), self.open.len()));
+                    self.push(lines, nesting);
                 }
                 Err(error) => {
                     let why = format!(
@@ -205,24 +214,56 @@ impl Reader<'_, '_> {
                         path.display()
                     );
                     self.draft.note(line.place, Kind::Lost, &line.words.join(" "), why);
+                    self.stand_in(line)?;
                 }
             }
         }
         Ok(())
     }
+
+    fn push(&mut self, lines: Vec<Line>, nesting: usize) {
+        let open = self.open.len();
+        self.stack.push(Level { lines: lines.into_iter(), open, nesting });
+    }
+
+    /// Adds a line whose file cannot be read as a directive of its block: what it stands for may
+    /// keep clients out.
+    fn stand_in(&mut self, line: &Line) -> Result<(), Errors> {
+        if self.open.is_empty() && self.site.is_none() {
+            return Ok(());
+        }
+        self.directive(line.clone(), false)
+    }
 }
 
 /// Returns a line of a snippet with the arguments behind `import NAME`.
 fn with_arguments(line: &Line, arguments: &[String]) -> Line {
-    let mut line = line.clone();
-    for word in line.words.iter_mut().filter(|word| word.contains("{args")) {
-        for (at, argument) in arguments.iter().enumerate() {
-            *word = word
-                .replace(&format!("{{args[{at}]}}"), argument)
-                .replace(&format!("{{args.{at}}}"), argument);
-        }
+    let words = line.words.iter().flat_map(|word| expanded(word, arguments)).collect();
+    Line { words, ..line.clone() }
+}
+
+fn expanded(word: &str, arguments: &[String]) -> Vec<String> {
+    if !word.contains("{args") {
+        return vec![word.to_owned()];
     }
-    line
+    if word == "{args.*}" {
+        return arguments.to_vec();
+    }
+    let range = word.strip_prefix("{args[").and_then(|rest| rest.strip_suffix("]}"));
+    if let Some((from, to)) = range.and_then(|range| range.split_once(':')) {
+        let from = if from.is_empty() { Ok(0) } else { from.parse() };
+        let to = if to.is_empty() { Ok(arguments.len()) } else { to.parse::<usize>() };
+        let part =
+            from.ok().zip(to.ok()).and_then(|(from, to): (usize, usize)| arguments.get(from..to));
+        return part.map_or_else(|| vec![word.to_owned()], <[String]>::to_vec);
+    }
+    let mut word = word.to_owned();
+    for (at, argument) in arguments.iter().enumerate() {
+        word = word
+            .replace(&format!("{{args[{at}]}}"), argument)
+            .replace(&format!("{{args.{at}}}"), argument);
+    }
+    vec![word]
 }
 
 /// Returns the lines of a file.
@@ -257,7 +298,7 @@ struct Lexer<'t> {
     variables: &'t dyn Fn(&str) -> Option<String>,
 }
 
-impl Lexer<'_> {
+impl<'t> Lexer<'t> {
     fn next(&mut self) -> Option<char> {
         let c = self.rest.chars().next()?;
         self.rest = &self.rest[c.len_utf8()..];
@@ -374,7 +415,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// Reads `<<MARK`, and all lines up to one that begins with the mark.
+    /// Reads `<<MARK`, and all lines up to one that begins with the mark, without the last line
+    /// end.
     fn heredoc(&mut self) -> Result<String, Wrong> {
         let line = self.line;
         let (head, _) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
@@ -383,7 +425,7 @@ impl Lexer<'_> {
             self.next();
         }
         self.next();
-        let mut out = String::new();
+        let mut out: Vec<&str> = Vec::new();
         while !self.rest.is_empty() {
             let (text, _) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
             let behind = text.trim_start().strip_prefix(mark.as_str());
@@ -392,10 +434,12 @@ impl Lexer<'_> {
                 for _ in 0..text[..indent].chars().count() + mark.chars().count() {
                     self.next();
                 }
-                return Ok(out);
+                // The white space in front of the mark is that of the file, not of the text.
+                let bare =
+                    |line: &&str| line.strip_prefix(&text[..indent]).unwrap_or(line).to_owned();
+                return Ok(out.iter().map(bare).collect::<Vec<_>>().join("\n"));
             }
-            out.push_str(text);
-            out.push('\n');
+            out.push(text.strip_suffix('\r').unwrap_or(text));
             for _ in text.chars() {
                 self.next();
             }

@@ -9,7 +9,7 @@ use super::Haproxy;
 use crate::reverse::literal;
 
 /// Options of `bind` with a value that need no counterpart in weir.
-const WITH_VALUE: [&str; 19] = [
+const WITH_VALUE: [&str; 20] = [
     "mode",
     "group",
     "gid",
@@ -26,6 +26,7 @@ const WITH_VALUE: [&str; 19] = [
     "tcp-ut",
     "alpn",
     "npn",
+    "proto",
     "level",
     "id",
     "namespace",
@@ -68,6 +69,11 @@ impl Haproxy<'_, '_, '_> {
         }
         if has("namespace") {
             self.draft.different(node, OWN_NAMESPACE);
+        }
+        let proto = node.arguments().skip_while(|word| *word != "proto").nth(1);
+        if proto == Some("h2") && tls.is_none() {
+            let why = "weir speaks HTTP/1.1 without TLS: write `protocols \"h2c\"` in the `listen`";
+            self.draft.different(node, why);
         }
         for text in node.argument(1).split(',') {
             if let Some(at) = text.find('@').filter(|at| !matches!(&text[..*at], "ipv4" | "ipv6")) {

@@ -30,14 +30,24 @@ const FATES: Fates = &[
         &["timeout connect", "timeout server", "option httpchk", "http-check", "redirect", "block"],
         Fate::Done,
     ),
-    (&["option http-buffer-request"], Fate::Done),
+    (&["option http-buffer-request", "option forwardfor", "unique-id*"], Fate::Done),
+    (
+        &["http-request normalize-uri"],
+        Fate::Lost(
+            "weir compares paths in their plain form, and forwards them without dot segments",
+        ),
+    ),
     (
         &[
             "http-request set-header",
             "http-request add-header",
             "http-request del-header",
+            "http-request replace-header",
+            "http-request replace-value",
             "http-request deny",
+            "http-request allow",
             "http-request auth",
+            "http-request use-service",
         ],
         Fate::Done,
     ),
@@ -51,16 +61,30 @@ const FATES: Fates = &[
         Fate::Done,
     ),
     (
-        &["http-request replace-path", "http-request replace-uri", "http-request set-path"],
-        Fate::Done,
-    ),
-    (
-        &["http-response set-header", "http-response add-header", "http-response del-header"],
+        &[
+            "http-request replace-path*",
+            "http-request replace-uri",
+            "http-request set-path*",
+            "http-request set-uri",
+            "http-request set-query",
+            "http-request set-method",
+        ],
         Fate::Done,
     ),
     (
         &[
-            "option forwardfor",
+            "http-response set-header",
+            "http-response add-header",
+            "http-response del-header",
+            "http-response deny",
+            "http-after-response set-header",
+            "http-after-response add-header",
+            "http-after-response del-header",
+        ],
+        Fate::Done,
+    ),
+    (
+        &[
             "option httplog",
             "option dontlognull",
             "option http-server-close",
@@ -107,7 +131,7 @@ const FATES: Fates = &[
         ],
         Fate::Unneeded,
     ),
-    (&["timeout check", "timeout client-fin", "timeout server-fin", "unique-id*"], Fate::Unneeded),
+    (&["timeout check", "timeout client-fin", "timeout server-fin"], Fate::Unneeded),
     (&["timeout queue", "timeout tarpit"], Fate::Done),
     (&["log"], Fate::Missing(Missing::Syslog)),
     (
@@ -135,8 +159,16 @@ const FATES: Fates = &[
         Fate::Missing(Missing::Cache),
     ),
     (&["http-request track-sc*", "http-request sc-*"], Fate::Missing(Missing::Rates)),
-    (&["http-request use-service"], Fate::Missing(Missing::Respond)),
     (&["option tcplog"], Fate::Unneeded),
+    (
+        &[
+            "tcp-request connection accept",
+            "tcp-request session accept",
+            "tcp-request content accept",
+            "tcp-request inspect-delay",
+        ],
+        Fate::Done,
+    ),
     (
         &["tcp-request", "tcp-response"],
         Fate::Lost(

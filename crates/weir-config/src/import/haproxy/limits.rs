@@ -78,7 +78,8 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.different(line, "no limit applies to clients in `allow` of `shield`");
             self.draft.exempt(exempt);
         }
-        if all.iter().any(|requests| *requests != Requests::default()) {
+        let counts_all = condition(counter.track).1.is_empty();
+        if counts_all && all.iter().any(|requests| *requests != Requests::default()) {
             let why = "HAProxy counts all requests of a client, weir only those that match this";
             self.draft.different(line, why);
         }
@@ -207,7 +208,7 @@ impl<'t> Haproxy<'t, '_, '_> {
                 .chain(self.tree.children(frontend))
                 .map(|(_, node)| node);
             let counts = |node: &&Node| {
-                let own = tracked(node, |word| word.starts_with("track-sc"));
+                let own = tracked(node, &comparison.rest, |word| word.starts_with("track-sc"));
                 own.is_some_and(|own| self.table(frontend, own) == Some(table))
             };
             return Some(Counter { name, table, track: lines.find(counts)?, most });
@@ -222,7 +223,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         let word = format!("track-sc{digit}");
         let mut lines = self.tree.children(section).map(|(_, node)| node);
         let track = lines.find(|node| node.arguments().any(|other| other == word))?;
-        let own = tracked(track, |other| other == word)?;
+        let own = tracked(track, &comparison.rest, |other| other == word)?;
         let table = self.table(frontend, if named.is_empty() { own } else { named })?;
         Some(Counter { name, table, track, most })
     }
@@ -331,10 +332,16 @@ fn compared<'t>(words: &[&'t str]) -> Option<(&'t str, u64)> {
     }
 }
 
-/// Returns the table in which a line always counts each client; empty: its own. None: it does
-/// something else.
-fn tracked(line: &Node, is_word: impl Fn(&str) -> bool) -> Option<&str> {
-    let mut key = line.arguments().skip_while(|word| !is_word(word)).skip(1);
+/// Returns the table in which a line counts each client, always or with this condition; empty: its
+/// own. None: it does something else.
+fn tracked<'l>(line: &'l Node, rest: &[String], is_word: impl Fn(&str) -> bool) -> Option<&'l str> {
+    let (negated, words) = condition(line);
+    if !words.is_empty() && (negated || words != rest) {
+        return None;
+    }
+    let count = line.words.len() - words.len() - usize::from(!words.is_empty());
+    let mut key = line.words[..count].iter().map(String::as_str);
+    key.find(|word| is_word(word))?;
     match (key.next(), key.next(), key.next(), key.next()) {
         (Some("src"), None, ..) => Some(""),
         (Some("src"), Some("table"), Some(table), None) => Some(table),

@@ -3,6 +3,8 @@
 //!
 //! Bounds: those of `tree`; each byte is looked at once.
 
+use std::collections::HashMap;
+
 use super::super::draft::Draft;
 use super::super::notes::Kind;
 use super::super::tree::{Place, ROOT, Tree};
@@ -37,12 +39,15 @@ pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
     let text = draft.sources.text(0);
     let mut tree = Tree::new();
     let mut section = ROOT;
+    let mut set = HashMap::new();
     let (mut rest, mut line) = (&*text, 1);
     while !rest.is_empty() {
         let place = Place { file: 0, line };
         let mut reader = Line { rest, line, words: Vec::new(), unset: Vec::new() };
         let start = text.len() - rest.len();
-        if let Err((message, help)) = reader.read(draft.sources.outside.variables) {
+        let outside = draft.sources.outside.variables;
+        let variables = |name: &str| set.get(name).cloned().unwrap_or_else(|| outside(name));
+        if let Err((message, help)) = reader.read(&variables) {
             let end = text[start..].find('\n').map_or(text.len(), |end| start + end);
             return Err(draft.sources.error(0, &(start..end), message, help));
         }
@@ -51,6 +56,7 @@ pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
             let why = "this variable is not set here: set it, and import again";
             draft.note(place, Kind::Lost, &format!("${name}"), why);
         }
+        take_variable(&reader.words, &mut set, outside);
         let Some(first) = reader.words.first() else { continue };
         if SECTIONS.contains(&first.as_str()) {
             section = tree.add(&draft.sources, ROOT, place, reader.words)?;
@@ -65,6 +71,26 @@ pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
         }
     }
     Ok(tree)
+}
+
+/// Applies a line of `global` that sets a variable for the lines behind it. None in `set`: it is
+/// not set any more.
+fn take_variable(
+    words: &[String],
+    set: &mut HashMap<String, Option<String>>,
+    outside: &dyn Fn(&str) -> Option<String>,
+) {
+    let [action, name, value @ ..] = words else { return };
+    let is_set = || match set.get(name) {
+        Some(value) => value.is_some(),
+        None => outside(name).is_some(),
+    };
+    match action.as_str() {
+        "setenv" => drop(set.insert(name.clone(), value.first().cloned())),
+        "presetenv" if !is_set() => drop(set.insert(name.clone(), value.first().cloned())),
+        "unsetenv" => drop(set.insert(name.clone(), None)),
+        _ => {}
+    }
 }
 
 /// A line, joined with the lines that a final backslash appends.
@@ -147,12 +173,15 @@ impl Line<'_> {
         let inside = if braces { &self.rest[1..] } else { self.rest };
         let end = inside.find(|c| !is_name(c)).unwrap_or(inside.len());
         let (name, behind) = inside.split_at(end);
-        let closed = !braces || behind.starts_with('}');
+        // `${NAME-DEFAULT}`.
+        let default = behind.strip_prefix('-').and_then(|behind| behind.split_once('}'));
+        let default = default.filter(|(text, _)| braces && !text.contains(['\n', '"']));
+        let closed = !braces || behind.starts_with('}') || default.is_some();
         if name.is_empty() || !closed {
             return "$".to_owned();
         }
-        self.rest = &behind[usize::from(braces)..];
-        variables(name).unwrap_or_else(|| {
+        self.rest = default.map_or_else(|| &behind[usize::from(braces)..], |(_, behind)| behind);
+        variables(name).or_else(|| default.map(|(text, _)| text.to_owned())).unwrap_or_else(|| {
             self.unset.push(name.to_owned());
             String::new()
         })

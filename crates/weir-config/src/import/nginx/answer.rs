@@ -1,197 +1,201 @@
-//! `return` of nginx, and its other responses and refusals: `if` that leads to https or away from a
-//! name, `allow` and `deny`.
+//! `return` of nginx, and its access control by address: `allow` and `deny`.
 //!
-//! nginx runs `return` before access control, so it reaches all clients.
+//! nginx runs `return` before access control, so it reaches all clients. It makes a path in
+//! `Location` absolute, unless told otherwise.
 
 use super::super::access::{Access, address};
-use super::super::notes::Kind;
-use super::super::order::covers_host;
 use super::super::own_answer::Content;
 use super::super::route::{Route, Scheme, To};
 use super::super::tree::{Node, Tree};
-use super::location::refuses;
+use super::phase::has_names;
 use super::{Nginx, Server};
 
 /// Statuses of `return` with an address behind.
 const REDIRECTS: [&str; 5] = ["301", "302", "303", "307", "308"];
 
-/// The requests that an `if` of a server matches.
-pub(super) enum Test {
-    /// Those of one scheme.
-    Scheme(Scheme),
-    /// Those for one name.
-    Host(String),
+/// A response of weir itself.
+#[derive(Debug, Clone)]
+pub(super) struct Own {
+    pub(super) scheme: Option<Scheme>,
+    pub(super) to: To,
+    /// Changes of the path that it leads to.
+    pub(super) rewrites: Vec<(String, String)>,
+}
+
+/// Where a redirect leads to.
+struct Target {
+    /// None: to the same host, by the scheme of the client.
+    authority: Option<(String, String)>,
+    /// Path and query.
+    path: String,
+    rewrites: Vec<(String, String)>,
 }
 
 impl Nginx<'_, '_, '_> {
     /// Returns the responses of `return`, one for each scheme if they differ, or one for both;
-    /// empty: it has been noted.
-    pub(super) fn answers(
-        &mut self,
-        server: &Server,
-        at: usize,
-        node: &Node,
-    ) -> Vec<(Option<Scheme>, To)> {
+    /// empty: weir cannot give it.
+    pub(super) fn answers(&mut self, server: &Server, at: usize, node: &Node) -> Vec<Own> {
         let (status, text) = match node.argument(1) {
             url if !url.bytes().all(|byte| byte.is_ascii_digit()) => ("302", url),
             status => (status, node.argument(2)),
         };
+        let text = self.resolve(server, at, text);
+        let plain = |to| vec![Own { scheme: None, to, rewrites: Vec::new() }];
         if status == "444" {
-            self.draft.note(
-                node.place,
-                Kind::Closed,
-                &node.shown(),
-                "weir always answers, here with 502",
-            );
-            return vec![(None, To::Closed)];
+            self.draft.different(node, "weir always answers, here with 403");
+            return plain(To::Denied);
         }
         if REDIRECTS.contains(&status) && !text.is_empty() {
-            return self.redirects(server, node, status, text);
+            return self.led(server, node, (status, &text), None);
         }
         let says_more = text.contains('$');
-        if says_more && refuses(node) {
+        if says_more {
             self.draft.different(node, "its text has variables, so it is left out");
-        } else if says_more {
-            self.draft
-                .lost(node, "the text of `respond` is the same for all clients, without variables");
-            return Vec::new();
         }
         let media_type = self.one(at, "default_type").map_or("text/plain", |node| node.argument(1));
-        let text = if says_more { "" } else { text };
+        let text = if says_more { "" } else { &text };
         let content = Content { text, media_type, ..Content::default() };
-        let to = self.draft.respond(node, status, content);
-        let to = to.or_else(|| {
-            refuses(node).then(|| {
-                self.draft.note(
-                    node.place,
-                    Kind::Closed,
-                    &node.shown(),
-                    "it rejects requests here; weir rejects them with 502",
-                );
-                To::Closed
-            })
-        });
-        to.map(|to| (None, to)).into_iter().collect()
+        self.draft.respond(node, status, content).map(plain).unwrap_or_default()
     }
 
-    fn redirects(
+    /// Returns the redirects to a target, whose groups are those of an expression.
+    pub(super) fn led(
         &mut self,
         server: &Server,
         node: &Node,
-        status: &str,
-        to: &str,
-    ) -> Vec<(Option<Scheme>, To)> {
-        let mut to = to.to_owned();
-        if to.contains("$http_host") {
-            self.draft
-                .different(node, "`$host` has no port, as clients of port 80 and 443 send none");
-            to = to.replace("$http_host", "$host");
-        }
-        if let Some(name) = server.names.first() {
-            to = to.replace("$server_name", name);
-        }
-        let Some(rest) = to.strip_prefix("$scheme") else {
-            return self
-                .draft
-                .redirect(node, status, &to)
-                .map(|to| (None, to))
-                .into_iter()
-                .collect();
-        };
+        (status, to): (&str, &str),
+        expression: Option<&str>,
+    ) -> Vec<Own> {
+        let Some(target) = self.target(node, to, expression) else { return Vec::new() };
         let schemes: Vec<Scheme> = self.draft.schemes_of(server.group).collect();
-        let led = |scheme: Scheme| {
-            self.draft
-                .redirect(node, status, &format!("{}{rest}", scheme.word()))
-                .map(|to| (Some(scheme), to))
+        let is_absolute =
+            self.one(server.at, "absolute_redirect").is_none_or(|node| node.argument(1) != "off");
+        let own_host = || {
+            let by_name = self
+                .one(server.at, "server_name_in_redirect")
+                .is_some_and(|node| node.argument(1) == "on");
+            server.names.first().filter(|_| by_name).map_or("$host", String::as_str).to_owned()
         };
-        schemes.into_iter().filter_map(led).collect()
-    }
-
-    /// Converts an `if` of a server, whose `return` applies to all requests that it matches;
-    /// returns whether that was possible.
-    pub(super) fn server_test(&mut self, server: &mut Server, at: usize) -> bool {
-        let tree = self.tree;
-        let (Some(test), [only]) = (self.test_of(at), &tree.nodes[at].children[..]) else {
-            return false;
-        };
-        let answer = &tree.nodes[*only];
-        if answer.name() != "return" {
-            return false;
-        }
-        let (schemes, hosts) = match test {
-            Test::Scheme(scheme) => (vec![scheme], server.hosts.clone()),
-            Test::Host(host) if server.names.iter().any(|name| covers_host(name, &host)) => {
-                (Scheme::ALL.to_vec(), vec![host])
+        let all: Vec<(Option<Scheme>, String)> = match (&target.authority, &schemes[..]) {
+            (Some((scheme, host)), _) if scheme != "$scheme" => {
+                vec![(None, format!("{scheme}://{host}"))]
             }
-            // Another server has it, or this one has it as the default.
-            Test::Host(_) => return false,
+            (Some((_, host)), [one]) => vec![(None, format!("{}://{host}", one.word()))],
+            (Some((_, host)), both) => {
+                both.iter().map(|one| (Some(*one), format!("{}://{host}", one.word()))).collect()
+            }
+            (None, [one]) if is_absolute => {
+                vec![(
+                    None,
+                    format!("{}://{}{}", one.word(), own_host(), self.port_of(server, *one)),
+                )]
+            }
+            (None, _) => vec![(None, String::new())],
         };
-        let answers = self.answers(server, at, answer);
-        for (scheme, to) in &answers {
-            let scheme = match (scheme, &schemes[..]) {
-                (Some(scheme), some) if !some.contains(scheme) => continue,
-                (None, [scheme]) => Some(*scheme),
-                (scheme, _) => *scheme,
+        let mut found = Vec::new();
+        for (scheme, start) in all {
+            let path = match (&start[..], target.path.strip_prefix('/')) {
+                ("", None) => format!("/{}", target.path),
+                _ => target.path.clone(),
             };
-            self.answer_all(server, &hosts, (at, answer), (scheme, *to));
+            let Some(to) = self.draft.redirect(node, status, &format!("{start}{path}")) else {
+                return Vec::new();
+            };
+            found.push(Own { scheme, to, rewrites: target.rewrites.clone() });
         }
-        // All requests for this name have a response.
-        if schemes.len() > 1 && !answers.is_empty() {
-            server.hosts.retain(|host| !hosts.contains(host));
-        }
-        !answers.is_empty()
+        found
     }
 
-    /// Adds routes for all requests of these hosts.
-    pub(super) fn answer_all(
-        &mut self,
-        server: &Server,
-        hosts: &[String],
-        (at, node): (usize, &Node),
-        (scheme, to): (Option<Scheme>, To),
-    ) {
-        let mut route = Route {
-            group: server.group,
-            place: node.place,
-            what: node.shown(),
-            scheme,
-            path: "/".to_owned(),
-            to,
-            ..Route::default()
-        };
-        self.answer_changes(&mut route, at);
-        for host in hosts {
-            let route = Route { host: host.clone(), ..route.clone() };
-            let twins: Vec<Route> =
-                server.refusals.iter().filter_map(|refusal| refusal.twin(&route)).collect();
-            twins.into_iter().chain([route]).for_each(|route| self.draft.route(route));
+    /// Returns the port that nginx appends to its own host.
+    fn port_of(&self, server: &Server, scheme: Scheme) -> String {
+        let is_off = |node: &Node| node.argument(1) == "off";
+        let usual = if scheme == Scheme::Http { 80 } else { 443 };
+        match self.port(server) {
+            Some(port)
+                if port != usual
+                    && !self.one(server.at, "port_in_redirect").is_some_and(is_off) =>
+            {
+                format!(":{port}")
+            }
+            _ => String::new(),
         }
     }
 
-    /// Returns what `if` tests. None: routes cannot express it.
-    pub(super) fn test_of(&self, at: usize) -> Option<Test> {
-        let words = self.tree.nodes[at].arguments().collect::<Vec<_>>().join(" ");
-        let inside = words.strip_prefix('(')?.strip_suffix(')')?.trim();
-        let end = inside.find([' ', '=', '!'])?;
-        let (name, rest) = (&inside[..end], inside[end..].trim_start());
-        let (is, value) = match rest.strip_prefix("!=") {
-            Some(value) => (false, value.trim()),
-            None => (true, rest.strip_prefix('=')?.trim()),
+    /// Parses the target of a redirect. None: weir cannot write it.
+    fn target(&mut self, node: &Node, to: &str, expression: Option<&str>) -> Option<Target> {
+        let to = to.replace("${", "$").replace('}', "").replace("$document_uri", "$uri");
+        let (authority, path) = match to.split_once("://") {
+            Some((scheme @ ("http" | "https" | "$scheme"), rest)) => {
+                let ends = ["/", "?", "$request_uri", "$uri", "$1", "$is_args"];
+                let end = ends.iter().filter_map(|name| rest.find(name)).min();
+                let (host, path) = rest.split_at(end.unwrap_or(rest.len()));
+                if host.contains("$http_host") {
+                    let why = "`$host` has no port, as clients of port 80 and 443 send none";
+                    self.draft.different(node, why);
+                }
+                (Some((scheme.to_owned(), host.replace("$http_host", "$host"))), path.to_owned())
+            }
+            Some(_) => return None,
+            None => (None, to),
         };
-        match (name, value) {
-            ("$scheme", "http" | "https") => {
-                Some(Test::Scheme(Scheme::of((value == "https") == is)))
+        let mut target = Target { authority, path: String::new(), rewrites: Vec::new() };
+        // `?` at the end of a `rewrite` drops the query that nginx would append.
+        let (path, has_query) = match path.strip_suffix("$is_args$args") {
+            Some(path) => (path, true),
+            None => {
+                match path.strip_suffix("?$args").or_else(|| path.strip_suffix("?$query_string")) {
+                    Some(path) => (path, true),
+                    None => match path.strip_suffix('?') {
+                        Some(path) => (path, false),
+                        None => (&*path, expression.is_some() && !path.contains('?')),
+                    },
+                }
             }
-            ("$host", _) if is => {
-                crate::texts::host_pattern(value).ok().filter(|host| host != "*").map(Test::Host)
-            }
-            _ => None,
+        };
+        let keeps = "weir keeps the query, which is dropped here";
+        if let Some(before) = path.strip_suffix("$request_uri") {
+            target.path = format!("{before}$request_uri");
+            return (!before.contains('$')).then_some(target);
         }
+        if let Some(before) = path.strip_suffix("$uri").filter(|before| !before.contains('$')) {
+            if !has_query {
+                self.draft.different(node, keeps);
+            }
+            target.path = format!("{before}$request_uri");
+            return Some(target);
+        }
+        let groups = path.contains('$') && !has_names(path);
+        match expression {
+            Some(regex) if groups && !path.contains('?') => {
+                if !has_query {
+                    self.draft.different(node, keeps);
+                }
+                let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+                // The group has the slash that a path begins with.
+                let has_slash = regex.starts_with("^(/") || regex.starts_with("^(.*)");
+                let path = if path == "/$1" && has_slash { "$1".to_owned() } else { path };
+                target.rewrites = vec![(super::paths::spanning(regex), path)];
+                target.path = "$request_uri".to_owned();
+            }
+            _ if has_query && !path.contains(['$', '?']) && !path.is_empty() => {
+                target.rewrites = vec![("^.*$".to_owned(), path.to_owned())];
+                target.path = "$request_uri".to_owned();
+            }
+            _ if groups => return None,
+            _ => {
+                target.path = path.to_owned();
+                // What weir cannot write, `redirect` refuses.
+                if path.is_empty() && target.authority.is_none() {
+                    target.path = "/".to_owned();
+                }
+            }
+        }
+        Some(target)
     }
 
     /// Converts changes to responses, whatever their source.
-    pub(super) fn answer_changes(&mut self, route: &mut Route, at: usize) {
-        self.answer_fields(route, at);
+    pub(super) fn answer_changes(&mut self, route: &mut Route, server: &Server, at: usize) {
+        self.answer_fields(route, server, at);
         route.compress = self.compress(at);
         super::cache::cache_of(self, route, at);
     }
@@ -231,7 +235,14 @@ impl Nginx<'_, '_, '_> {
 /// Whether weir uses the same addresses of clients as nginx.
 pub(super) fn tells_clients(tree: &Tree) -> bool {
     let all = || tree.below(super::ROOT).into_iter().map(|at| &tree.nodes[at]);
-    let trusts = all().any(|node| node.name() == "set_real_ip_from");
+    let mut trusting = all().filter(|node| node.name() == "set_real_ip_from").peekable();
+    let trusts = trusting.peek().is_some();
+    // weir believes them everywhere.
+    let is_inside =
+        |node: &Node| node.parent != super::ROOT && tree.nodes[node.parent].name() != "http";
+    if trusting.any(is_inside) {
+        return false;
+    }
     let mut fields = all().filter(|node| node.name() == "real_ip_header").peekable();
     let names = |node: &Node| node.argument(1).eq_ignore_ascii_case("x-forwarded-for");
     !trusts || fields.peek().is_some() && fields.all(names)

@@ -7,13 +7,27 @@ use super::super::fate::{Fate, Fates};
 use super::super::missing::Missing;
 use super::super::notes::Kind;
 use super::super::tree::{Node, ROOT, Tree};
-use super::location::keeps_some_out;
-use super::{Nginx, sends_to_tls, size, time};
+use super::{Nginx, size, time};
 use crate::reverse::literal;
 use crate::texts;
 
 /// Directives by name.
 const FATES: Fates = &[
+    (
+        &[
+            "ssl",
+            "break",
+            "absolute_redirect",
+            "port_in_redirect",
+            "server_name_in_redirect",
+            "valid_referers",
+            "proxy_pass_request_headers",
+            "root",
+            "alias",
+        ],
+        Fate::Done,
+    ),
+    (&["fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass", "grpc_pass"], Fate::Done),
     (
         &[
             "http",
@@ -318,12 +332,12 @@ impl Nginx<'_, '_, '_> {
             }
             // Handled with a server or a location.
             "return" => {}
-            // Handled where `proxy_pass` is.
-            "rewrite" if !self.passes_on(node.parent) => {
-                self.draft.missing(node, Missing::Redirect)
-            }
             "rewrite" => {}
-            "if" if self.tree.nodes[node.parent].name() == "server" => {}
+            // Where its variable has no single value, that is noted.
+            "set" => {}
+            "map" | "geo" if self.tests.contains(&at) => {}
+            "try_files" if !node.words.last().is_some_and(|word| word.starts_with('@')) => {}
+            "map" if node.argument(1) == "$http_upgrade" => self.draft.unneeded(name),
             "if" if self.tests.contains(&at) => {}
             "if" => self.lost_test(at),
             "proxy_redirect" if matches!(node.argument(1), "off" | "default") => {
@@ -333,12 +347,6 @@ impl Nginx<'_, '_, '_> {
             _ if super::cache::tell_of_cache(self, node) => {}
             _ => self.draft.tell_by(FATES, node, 1),
         }
-    }
-
-    /// Whether it is a location that passes its requests on.
-    fn passes_on(&self, at: usize) -> bool {
-        let has = |name: &str| !self.tree.indices(at, name).is_empty();
-        self.tree.nodes[at].name() == "location" && has("proxy_pass") && !has("return")
     }
 
     fn client_time(&mut self, node: &Node, name: &'static str) {
@@ -448,16 +456,9 @@ impl Nginx<'_, '_, '_> {
         format!(" format={}{escape}", literal(&text))
     }
 
-    /// Notes an `if` that could not be carried over.
+    /// Notes an `if` that no request reaches.
     pub(super) fn lost_test(&mut self, at: usize) {
-        let tree = self.tree;
-        let node = &tree.nodes[at];
-        if sends_to_tls(self.tree, node) {
-            return self.draft.missing(node, Missing::Redirect);
-        }
-        let opens = self.is_refusal(at) && keeps_some_out(node);
-        let opens = if opens { "; weir now accepts what this rejected" } else { "" };
-        self.draft.lost(node, format!("{}{opens}", Missing::Criteria.why()));
+        self.draft.lost(&self.tree.nodes[at], Missing::Criteria.why());
     }
 }
 

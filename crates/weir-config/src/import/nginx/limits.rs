@@ -13,7 +13,7 @@ use super::super::limits::{Limit, Measure, Requests};
 use super::super::missing::Missing;
 use super::super::order::{covers_host, covers_path};
 use super::super::tree::{Node, ROOT, Tree};
-use super::location::{begins_with, path};
+use super::paths::{begins_with, path};
 use super::{Nginx, size};
 use crate::texts;
 

@@ -18,6 +18,8 @@ struct Cursor {
     line: usize,
     /// Blocks that were open where it was included.
     depth: usize,
+    /// Files that include it, one within the other.
+    level: usize,
 }
 
 /// The next token.
@@ -31,7 +33,7 @@ enum Token {
 
 /// Reads all files into a tree.
 pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
-    let first = Cursor { file: 0, text: draft.sources.text(0), at: 0, line: 1, depth: 1 };
+    let first = Cursor { file: 0, text: draft.sources.text(0), at: 0, line: 1, depth: 1, level: 0 };
     let mut reader = Reader {
         draft,
         tree: Tree::new(),
@@ -175,7 +177,8 @@ impl Reader<'_, '_> {
     /// Reads the files in place of the directive.
     fn include(&mut self, place: Place, pattern: &str) -> Result<(), Errors> {
         let what = format!("include {pattern}");
-        if self.cursors.len() >= INCLUDES_MAX {
+        let level = self.cursors.last().map_or(0, |cursor| cursor.level) + 1;
+        if level >= INCLUDES_MAX {
             let (message, help) =
                 ("files include each other too deep", "does a file include itself?");
             return Err(self.draft.sources.error(place.file, &self.begin.1, message, help));
@@ -198,6 +201,7 @@ impl Reader<'_, '_> {
                         at: 0,
                         line: 1,
                         depth: self.open.len(),
+                        level,
                     });
                 }
                 // An import on another machine has no such file; it lists types of files, which
@@ -332,5 +336,41 @@ impl Cursor {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: how many files a pattern has is no depth. How: examples.
+
+    use std::io;
+    use std::path::{Path, PathBuf};
+
+    use super::super::super::tree::Sources;
+    use super::*;
+    use crate::import::Outside;
+
+    fn read_all(text: &str) -> Result<usize, Errors> {
+        let matching = |pattern: &Path| {
+            let is_all = pattern.ends_with("*");
+            let sites = (0..40).map(|number| PathBuf::from(format!("site{number}")));
+            Ok(if is_all { sites.collect() } else { vec![pattern.to_owned()] })
+        };
+        let read = |path: &Path| match path.to_str() {
+            Some("x") => Ok(text.as_bytes().to_vec()),
+            Some("own") => Ok(b"include own;".to_vec()),
+            Some("snippet") => Ok(b"gzip on;".to_vec()),
+            Some(_) => Ok(b"server { include snippet; }".to_vec()),
+            None => Err(io::Error::other("no name")),
+        };
+        let outside = Outside { variables: &|_| None, matching: &matching, read: &read };
+        let mut draft = Draft::new(Sources::open("x".as_ref(), outside).unwrap());
+        super::read(&mut draft).map(|tree| tree.indices(ROOT, "server").len())
+    }
+
+    #[test]
+    fn many_files_are_not_deep() {
+        assert_eq!(read_all("include sites/*;").unwrap(), 40);
+        assert!(read_all("include own;").is_err());
     }
 }
