@@ -9,6 +9,7 @@
 
 mod access;
 mod apart;
+mod begin;
 mod caddy;
 mod cases;
 mod compress;

@@ -257,6 +257,13 @@ fn large_configurations_come_to_an_end() {
         let _ = writeln!(tls, " use_backend b if a or {{ req.ssl_sni -m end .x{n}.test }}");
     }
     tls.push_str("backend b\n server s 10.0.0.1:443\n");
+    let mut addresses = String::new();
+    for n in 0..3_000 {
+        let _ =
+            writeln!(addresses, "server {{ listen 10.0.{}.{}:80; return 204; }}", n / 250, n % 250);
+    }
+    let imported = import_text(Dialect::Nginx, addresses.as_bytes()).unwrap();
+    assert!(imported.text.contains("name=\"http-3000\""));
     for (dialect, text) in [(Dialect::Nginx, stream), (Dialect::Haproxy, tls)] {
         let imported = import_text(dialect, text.as_bytes()).unwrap();
         assert!(

@@ -1,15 +1,12 @@
 //! Whether the conditions of a route exclude each other. Called by `order` for the requests that
 //! two routes have in common.
 
-use super::route::{Condition, Route};
+use super::begin::Begin;
+use super::route::{Condition, PATH, Route};
 
-/// The start of the paths that an expression matches.
+/// The start of the paths that a route takes by one of its conditions.
 struct Start {
-    /// In lower case if that does not matter.
-    text: String,
-    any_case: bool,
-    /// The expression says nothing else.
-    is_all: bool,
+    begin: Begin,
     /// It is the whole path.
     is_whole: bool,
 }
@@ -27,8 +24,8 @@ pub(super) fn is_impossible(route: &Route) -> bool {
     if pairs.any(|(a, b)| opposite(a, b)) {
         return true;
     }
-    let own =
-        Start { text: route.path.clone(), any_case: false, is_all: true, is_whole: route.exact };
+    let begin = Begin { text: route.path.clone(), any_case: false, is_all: true };
+    let own = Start { begin, is_whole: route.exact };
     let of_path = conditions.iter().filter_map(|one| Some((one.not, start(one)?)));
     let starts: Vec<(bool, Start)> = of_path.chain([(false, own)]).collect();
     let mut pairs =
@@ -36,15 +33,16 @@ pub(super) fn is_impossible(route: &Route) -> bool {
     pairs.any(|(a, b)| excludes(a, b))
 }
 
-fn excludes((not, a): &(bool, Start), (other_not, b): &(bool, Start)) -> bool {
-    let lower = |start: &Start, any: bool| {
-        if any { start.text.to_lowercase() } else { start.text.clone() }
+fn excludes((not, one): &(bool, Start), (other_not, other): &(bool, Start)) -> bool {
+    let (a, b) = (&one.begin, &other.begin);
+    let lower = |begin: &Begin, any: bool| {
+        if any { begin.text.to_lowercase() } else { begin.text.clone() }
     };
     let any = a.any_case || b.any_case;
     let (x, y) = (lower(a, any), lower(b, any));
     match (not, other_not) {
         (false, false) => {
-            (b.is_whole || !x.starts_with(&y)) && (a.is_whole || !y.starts_with(&x)) && x != y
+            (other.is_whole || !x.starts_with(&y)) && (one.is_whole || !y.starts_with(&x)) && x != y
         }
         (false, true) => b.is_all && (b.any_case || !a.any_case) && x.starts_with(&y),
         (true, false) => a.is_all && (a.any_case || !b.any_case) && y.starts_with(&x),
@@ -52,45 +50,12 @@ fn excludes((not, a): &(bool, Start), (other_not, b): &(bool, Start)) -> bool {
     }
 }
 
-/// Returns the text that all paths of a condition begin with; None: it is not known.
+/// Returns the start of the paths of a condition; None: it is not known.
 fn start(condition: &Condition) -> Option<Start> {
-    let ("path", Some(("regex", regex))) = (condition.subject, &condition.matches) else {
+    let (PATH, Some(("regex", regex))) = (condition.subject, &condition.matches) else {
         return None;
     };
-    let flags = [("(?i)", true), ("(?i-u)", true), ("(?-u)", false)];
-    let flagged = |(flag, any_case)| Some((any_case, regex.strip_prefix(flag)?));
-    let (any_case, rest) = flags.into_iter().find_map(flagged).unwrap_or((false, regex));
-    let rest = rest.strip_prefix('^')?;
-    if rest.contains('|') {
-        return None;
-    }
-    let mut text = String::new();
-    let mut characters = rest.chars().peekable();
-    let mut is_all = true;
-    while let Some(c) = characters.next() {
-        let c = match c {
-            '\\' => match characters.next() {
-                Some(c) if !c.is_alphanumeric() => c,
-                _ => {
-                    is_all = false;
-                    break;
-                }
-            },
-            '.' | '[' | '(' | '$' | '^' | '*' | '+' | '?' | '{' => {
-                is_all = false;
-                break;
-            }
-            c => c,
-        };
-        // A repeated character may be missing.
-        if matches!(characters.peek(), Some('*' | '?' | '{')) {
-            is_all = false;
-            break;
-        }
-        text.push(c);
-    }
-    let text = if any_case { text.to_lowercase() } else { text };
-    Some(Start { text, any_case, is_all, is_whole: false })
+    Some(Start { begin: Begin::of(regex)?, is_whole: false })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use super::access::Access;
 use super::order::{covers_host, covers_path};
-use super::route::{Condition, PATH, Route, Scheme};
+use super::route::{Condition, Route, Scheme};
 
 /// Cases of one condition.
 pub(super) const CASES_MAX: usize = 200;
@@ -181,13 +181,13 @@ impl Case {
                     Effect::Path(path) if !path.ends_with('/') => "(/|$)",
                     _ => "",
                 };
-                case.meet(of_path(format!("^{}{end}", regex::escape(path)), true));
+                case.meet(Condition::of_path(format!("^{}{end}", regex::escape(path)), true));
             }
             Effect::Prefix(path) => {
                 let folder = path.rfind('/').map_or("/", |end| &path[..=end]);
                 case = case.and(&Effect::Path(folder.to_owned()), false);
                 if folder != path {
-                    case.meet(of_path(format!("^{}", regex::escape(path)), false));
+                    case.meet(Condition::of_path(format!("^{}", regex::escape(path)), false));
                 }
             }
             Effect::Host(host) if not && case.host.as_ref() == Some(host) => case.impossible = true,
@@ -242,12 +242,6 @@ impl Case {
             None => self.conditions.push(condition),
         }
     }
-}
-
-/// Returns the condition that an expression matches the decoded path, or that it does not.
-pub(super) fn of_path(regex: String, not: bool) -> Condition {
-    let (name, matches) = (String::new(), Some(("regex", regex)));
-    Condition { subject: PATH, name, matches, not }
 }
 
 /// Returns the cases of `of` for which all of these are true; None: too many.

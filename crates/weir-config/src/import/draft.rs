@@ -455,14 +455,19 @@ impl<'a> Draft<'a> {
 
     /// Returns the listeners of a route.
     pub(super) fn listens_of(&self, route: &Route) -> Vec<usize> {
-        let of_group = &self.groups[route.group].listens;
-        let all = if route.listens.is_empty() { of_group } else { &route.listens };
-        let fits = |at: &&usize| {
-            let scheme = Scheme::of(self.listens[**at].tls.is_some());
-            route.scheme.is_none_or(|one| one == scheme)
-        };
-        let all: BTreeSet<usize> = all.iter().filter(fits).copied().collect();
-        all.into_iter().collect()
+        let all: BTreeSet<usize> = self.named_by(route).iter().copied().collect();
+        all.into_iter().filter(|at| self.is_at(route, *at)).collect()
+    }
+
+    /// Whether a route is for the clients of a listener.
+    fn is_at(&self, route: &Route, at: usize) -> bool {
+        let scheme = Scheme::of(self.listens[at].tls.is_some());
+        route.scheme.is_none_or(|one| one == scheme) && self.named_by(route).contains(&at)
+    }
+
+    fn named_by<'r>(&'r self, route: &'r Route) -> &'r [usize] {
+        let own = &route.listens;
+        if own.is_empty() { &self.groups[route.group].listens } else { own }
     }
 
     /// Adds a route, unless the table refuses it or an earlier one takes all of its requests.
@@ -473,10 +478,7 @@ impl<'a> Draft<'a> {
         }
         let mut why = route.refused();
         let listens = self.listens_of(&route);
-        let is_wider = |other: &Route| {
-            let theirs = self.listens_of(other);
-            listens.iter().all(|at| theirs.contains(at))
-        };
+        let is_wider = |other: &Route| listens.iter().all(|at| self.is_at(other, *at));
         let mut near = self.routes.iter().filter(|other| other.hides(&route));
         if let Some(earlier) = near.find(|other| is_wider(other)) {
             // A duplicate needs no note.
@@ -509,12 +511,15 @@ impl<'a> Draft<'a> {
                 if !seen.insert((route.host.clone(), at)) {
                     continue;
                 }
-                let mut there = self.routes.iter().filter(|one| self.listens_of(one).contains(&at));
                 let catches = |other: &Route| {
-                    other.host != route.host && covers_host(&other.host, &route.host)
+                    other.host != route.host
+                        && covers_host(&other.host, &route.host)
+                        && self.is_at(other, at)
                 };
-                let takes_all = |other: &Route| other.host == route.host && other.takes_all();
-                if there.clone().any(catches) && !there.any(takes_all) {
+                let takes_all = |other: &Route| {
+                    other.host == route.host && other.takes_all() && self.is_at(other, at)
+                };
+                if self.routes.iter().any(catches) && !self.routes.iter().any(takes_all) {
                     let Route { host, group, place, .. } = route.clone();
                     let what = format!("all other requests to {host}");
                     let path = "/".to_owned();

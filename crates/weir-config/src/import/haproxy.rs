@@ -419,7 +419,7 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 }
 
-/// Whether a section has servers of its own.
+/// Whether a section has servers.
 fn leads_by_itself(tree: &Tree, at: usize) -> bool {
     ["server", "server-template"].iter().any(|name| !tree.indices(at, name).is_empty())
 }

@@ -6,7 +6,6 @@
 //! handling of each directive.
 
 mod answer;
-mod begin;
 mod cache;
 mod compress;
 mod constants;
@@ -183,7 +182,7 @@ impl<'t> Nginx<'t, '_, '_> {
             };
             Some(tls)
         } else {
-            // TLS of another server at the address holds for this one as well.
+            // TLS of another server at the address applies to this server as well.
             self.tls.contains(&address).then(|| self.listen_tls(at)).flatten()
         };
         let mut all = vec![address.clone()];

@@ -36,19 +36,14 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
                 continue;
             }
             let Some(common) = common(&all[first].1, &all[second].1) else { continue };
-            // Of routes with the same rank weir takes the first in the file.
-            let is_lower = rank(&all[first].1) == rank(&all[second].1);
-            if is_lower && !same(&common, &all[second].1) {
-                continue;
-            }
             let order = all[first].0;
             let stands_for = |known: usize| {
                 !is_hidden[known] && all[known].0 <= order && same(&common, &all[known].1)
             };
-            let is_first = rank(&all[second].1) == rank(&all[first].1);
+            let are_equal = rank(&all[second].1) == rank(&all[first].1);
             if same(&common, &all[second].1) {
                 is_hidden[second] = true;
-            } else if is_first || all[first].1.does_the_same(&all[second].1) {
+            } else if are_equal || all[first].1.does_the_same(&all[second].1) {
                 // Of equal ones weir takes the first, and otherwise either may take these requests.
             } else if all.len() >= RULES_MAX {
                 complete = false;

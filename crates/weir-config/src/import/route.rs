@@ -95,7 +95,7 @@ pub(super) struct Route {
     pub(super) buffering: Option<&'static str>,
 }
 
-/// The subject of a condition for the decoded path, whose match is a `regex`.
+/// The subject of a condition that compares the decoded path with a `regex`.
 pub(super) const PATH: &str = "path";
 
 /// A further condition for requests.
@@ -108,6 +108,14 @@ pub(super) struct Condition {
     /// `eq` and so on, with its text; None: presence is enough.
     pub(super) matches: Option<(&'static str, String)>,
     pub(super) not: bool,
+}
+
+impl Condition {
+    /// Returns the condition that an expression matches the decoded path, or that it does not.
+    pub(super) fn of_path(regex: String, not: bool) -> Condition {
+        let (name, matches) = (String::new(), Some(("regex", regex)));
+        Condition { subject: PATH, name, matches, not }
+    }
 }
 
 /// A change of a field.

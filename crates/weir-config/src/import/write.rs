@@ -71,7 +71,7 @@ impl Names {
         if draft.routes.iter().all(|route| route.listens.len() == all.len()) {
             return Names::default();
         }
-        let mut names: BTreeMap<usize, String> = BTreeMap::new();
+        let (mut names, mut counts) = (BTreeMap::new(), BTreeMap::new());
         for at in all {
             let listen = &draft.listens[at];
             let base = match listen.address.network().map(|address| address.port()) {
@@ -80,10 +80,9 @@ impl Names {
                 Some(port) => format!("port-{port}"),
                 None => "socket".to_owned(),
             };
-            let taken = |name: &String| names.values().any(|other| other == name);
-            let numbered = (2..).map(|number| format!("{base}-{number}"));
-            let name = std::iter::once(base.clone()).chain(numbered).find(|name| !taken(name));
-            names.extend(name.map(|name| (at, name)));
+            let count = counts.entry(base.clone()).or_insert(0_usize);
+            *count += 1;
+            names.insert(at, if *count == 1 { base } else { format!("{base}-{count}") });
         }
         Names(names)
     }

@@ -393,7 +393,7 @@ impl Server {
         let positions = &mut self.positions;
         positions.idle.set(position, idle && !resting);
         positions.resting.set(position, resting);
-        // At a sync point it takes none for longer: what waits needs another one.
+        // At a sync point it takes no request for longer: waiting requests need a connection.
         positions.unseen.set(position, up && empty && conn.rest.unseen && !conn.rest.syncing);
         let held = ready && (yields || !conn.reply.persist || spent && !empty);
         positions.held.set(position, held);

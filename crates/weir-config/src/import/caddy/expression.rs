@@ -118,7 +118,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A function, whose arguments are texts or one map of texts.
+    /// A function; its arguments are texts or one map of texts.
     fn call(&mut self, name: String) -> Option<Test> {
         if !self.takes("(") {
             return None;

@@ -164,7 +164,7 @@ fn kept(draft: &mut Draft<'_>, keep: &Route, rest: Vec<Route>) -> Vec<Route> {
 fn others_are_refused(draft: &Draft<'_>, region: &Route, rest: &[Route]) -> bool {
     for other in rest {
         let Some(part) = common(other, region) else { continue };
-        // Where no directive handles a request, nobody misses its empty response.
+        // A request without a directive has an empty response, which nobody misses.
         if other.what != REST && !is_refusal(draft, other.to) {
             return false;
         }

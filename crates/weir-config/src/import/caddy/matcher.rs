@@ -22,7 +22,8 @@ pub(super) enum Test {
     Regex(String),
     /// Another condition that routes can express.
     Is(Effect),
-    /// The handshake of a WebSocket. Routes cannot match Upgrade, but what goes with it.
+    /// The handshake of a WebSocket. Routes cannot match Upgrade; they match a field that comes
+    /// with it.
     Socket,
     /// A condition that routes cannot express.
     Unsaid,
@@ -60,12 +61,7 @@ impl Test {
 
 /// Returns the condition that a path matches an expression; None: the table refuses it.
 pub(super) fn path_condition(regex: String) -> Option<Condition> {
-    let condition = Condition {
-        subject: "path",
-        name: String::new(),
-        matches: Some(("regex", regex)),
-        not: false,
-    };
+    let condition = Condition::of_path(regex, false);
     refused(&condition).is_none().then_some(condition)
 }
 
@@ -354,7 +350,7 @@ fn is_open(text: &str) -> bool {
     text.contains('{')
 }
 
-/// Converts a field, whose value may begin or end with `*`; `!` in front: it is absent.
+/// Converts a field. Its value may begin or end with `*`; with `!` in front it is absent.
 fn header(name: &str, value: Option<&str>) -> Test {
     let Some(value) = value else {
         return match name.strip_prefix('!') {

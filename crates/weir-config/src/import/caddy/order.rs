@@ -44,7 +44,7 @@ pub(super) const ORDER: [&str; 29] = [
 
 /// The place of a directive.
 pub(super) enum Role {
-    /// It has no effect on where a request goes, or holds for a whole block.
+    /// It does not affect the target of a request, or applies to a whole block.
     Quiet,
     /// It has, where its turn comes.
     Acts,

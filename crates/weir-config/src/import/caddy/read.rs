@@ -226,8 +226,8 @@ impl Reader<'_, '_> {
         self.stack.push(Level { lines: lines.into_iter(), open, nesting });
     }
 
-    /// Adds a line whose file cannot be read as a directive of its block: what it stands for may
-    /// keep clients out.
+    /// Adds a line with an unreadable file as a directive of its block: the file may keep clients
+    /// out.
     fn stand_in(&mut self, line: &Line) -> Result<(), Errors> {
         if self.open.is_empty() && self.site.is_none() {
             return Ok(());

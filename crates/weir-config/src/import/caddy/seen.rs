@@ -79,7 +79,7 @@ impl Seen {
         true
     }
 
-    /// All paths are this one.
+    /// Every request has this path.
     pub(super) fn fix(&mut self, path: &str) {
         let to = path.replace('$', "$$");
         self.changed = Some(("(?s)^.*$".to_owned(), to));

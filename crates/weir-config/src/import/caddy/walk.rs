@@ -216,7 +216,7 @@ impl Caddy<'_, '_, '_> {
             let pattern = node.argument(1);
             let prefix = pattern.trim_end_matches('*');
             let stripped = prefix.trim_end_matches('/');
-            // Caddy strips what is no whole segment, too, and no server understands the rest.
+            // Caddy also strips parts of segments, and no server understands the rest.
             if prefix == stripped && pattern.ends_with('*') {
                 odd = self.pieces(at, scope, &self.cut(scope, stripped), false);
             }

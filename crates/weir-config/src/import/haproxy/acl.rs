@@ -168,7 +168,7 @@ impl Haproxy<'_, '_, '_> {
         seen: &Seen,
     ) -> Vec<Effect> {
         let [first, rest @ ..] = words else { return vec![Effect::Unsaid] };
-        // A variable that one line sets has the value of that line's expression.
+        // A variable has the value of the expression in the line that sets it.
         if let Some(name) = first.strip_prefix("var(").and_then(|name| name.strip_suffix(')')) {
             // A variable may have been made of others: not more than one is followed.
             let is_nested = std::mem::replace(&mut self.is_in_variable, true);

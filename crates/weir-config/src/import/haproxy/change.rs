@@ -131,7 +131,7 @@ impl Haproxy<'_, '_, '_> {
         Change::Field { edit, name, verb: "set", line: None }
     }
 
-    /// Notes whether weir sets one of its own fields to another value.
+    /// Notes if weir sets one of its own fields to a different value.
     fn own_field(&mut self, group: usize, line: &Node, name: &str) {
         let condition = line.words[4.min(line.words.len())..].join(" ");
         let says = |scheme: &str| match condition.as_str() {

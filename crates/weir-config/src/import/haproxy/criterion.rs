@@ -1,7 +1,7 @@
 //! One criterion of an ACL of HAProxy, such as `path_beg -i /a /b`, as effects that routes can
 //! express. Pure; called by `acl`.
 
-use super::super::cases::{Effect, of_path};
+use super::super::cases::Effect;
 use super::super::route::{Condition, refused};
 use super::seen::{Field, Path, Seen};
 use crate::texts;
@@ -242,7 +242,7 @@ impl<'w> Criterion<'w> {
             }
             how => {
                 let regex = pattern(how, &values, self.any_case, false);
-                let condition = regex.map(|regex| of_path(regex, false));
+                let condition = regex.map(|regex| Condition::of_path(regex, false));
                 let fits = condition.filter(|condition| refused(condition).is_none());
                 fits.map_or_else(
                     || values.iter().map(|value| among(how, value)).collect(),

@@ -58,7 +58,7 @@ impl Nginx<'_, '_, '_> {
         self.draft.respond(node, status, content).map(plain).unwrap_or_default()
     }
 
-    /// Returns the redirects to a target, whose groups are those of an expression.
+    /// Returns the redirects to a target with groups of an expression.
     pub(super) fn led(
         &mut self,
         server: &Server,

@@ -29,7 +29,7 @@ const GUARDS: [&str; 13] = [
     "auth_gssapi",
 ];
 
-/// Directives of a location, with a hint, whose content weir cannot give.
+/// Directives for content that weir cannot serve, each with a hint.
 const HANDLERS: [(&str, Missing); 20] = [
     ("fastcgi_pass", Missing::Gateway),
     ("uwsgi_pass", Missing::Gateway),

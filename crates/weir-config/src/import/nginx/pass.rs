@@ -3,10 +3,10 @@
 use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
 
-use super::super::route::{Edit, Route, Scheme, To};
+use super::super::begin::begin_of;
+use super::super::route::{Condition, Edit, Route, Scheme, To};
 use super::super::tree::Node;
-use super::begin::begin_of;
-use super::paths::{How, expression, how, matching, spanning};
+use super::paths::{How, expression, how, spanning};
 use super::phase::{Rule, has_names, in_groups, rule};
 use super::{Nginx, Server, time};
 use crate::reverse::literal;
@@ -77,7 +77,7 @@ impl Nginx<'_, '_, '_> {
             let conditions = if self.takes_all_of(at, regex) {
                 Vec::new()
             } else {
-                vec![matching(regex.clone(), false)]
+                vec![Condition::of_path(regex.clone(), false)]
             };
             let is_last = conditions.is_empty();
             let rewrites = vec![(spanning(regex), to.clone())];
@@ -193,7 +193,7 @@ impl Nginx<'_, '_, '_> {
         true
     }
 
-    /// Notes what nginx does by itself.
+    /// Notes defaults of nginx that weir does not have.
     fn tell_of_pass(&mut self, node: &Node, at: usize) {
         let is_off = self.one(at, "proxy_redirect").is_some_and(|node| node.argument(1) == "off");
         if !is_off {

@@ -3,9 +3,9 @@
 //! nginx compares prefixes as texts, so `/v1` also takes `/v1x`. A route's path takes whole
 //! segments. So such a prefix is a route for the folder, with a `path-regex`.
 
+use super::super::begin::has_alternatives;
 use super::super::route::{Condition, refused};
 use super::super::tree::Node;
-use super::begin::has_alternatives;
 use crate::texts;
 
 /// Longest text of `(?!text)`, bytes.
@@ -50,11 +50,6 @@ pub(super) fn path(node: &Node) -> (&str, &str) {
     kind.map_or(("", first), |kind| (kind, &first[kind.len()..]))
 }
 
-/// Returns a condition on the path.
-pub(super) fn matching(regex: String, not: bool) -> Condition {
-    Condition { subject: "path", name: String::new(), matches: Some(("regex", regex)), not }
-}
-
 /// Returns an expression of nginx as weir's. None: the two may differ, or weir refuses it.
 pub(super) fn expression(text: &str, any_case: bool) -> Option<String> {
     let without = without_look(text);
@@ -70,7 +65,7 @@ pub(super) fn expression(text: &str, any_case: bool) -> Option<String> {
         (false, false) => "",
     };
     let ours = format!("{flags}{text}");
-    refused(&matching(ours.clone(), false)).is_none().then_some(ours)
+    refused(&Condition::of_path(ours.clone(), false)).is_none().then_some(ours)
 }
 
 /// Returns an expression that ends with `(?!text)` without that: what follows differs from the text
@@ -140,7 +135,8 @@ fn takes_any_byte(text: &str) -> bool {
     false
 }
 
-/// Returns an expression that matches whole paths: nginx replaces all of a path that one matches.
+/// Returns an expression that matches whole paths: nginx replaces the whole path if an expression
+/// matches.
 pub(super) fn spanning(expression: &str) -> String {
     let flags = match expression.strip_prefix("(?") {
         Some(rest) => rest.find(')').filter(|end| {
@@ -181,7 +177,7 @@ pub(super) fn prefix(text: &str) -> (String, Option<Condition>) {
     if text.ends_with('/') && texts::route_path(text).is_ok_and(|path| path == text) {
         return (text.to_owned(), None);
     }
-    (folder(text), Some(matching(format!("^{}", regex::escape(text)), false)))
+    (folder(text), Some(Condition::of_path(format!("^{}", regex::escape(text)), false)))
 }
 
 /// Returns the path of a route for one path, whether it is for that alone, and the condition.
@@ -189,7 +185,7 @@ pub(super) fn exactly(text: &str) -> (String, bool, Option<Condition>) {
     if texts::route_path(text).is_ok_and(|path| path == text) {
         return (text.to_owned(), true, None);
     }
-    (folder(text), false, Some(matching(format!("^{}$", regex::escape(text)), false)))
+    (folder(text), false, Some(Condition::of_path(format!("^{}$", regex::escape(text)), false)))
 }
 
 /// Returns the longest folder in a text that a route can have.

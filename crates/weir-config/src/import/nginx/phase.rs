@@ -5,11 +5,11 @@
 //! be said closes what it may cover.
 
 use super::super::access::Access;
+use super::super::begin::begin_of;
 use super::super::notes::Kind;
-use super::super::route::{Route, To};
+use super::super::route::{Condition, Route, To};
 use super::super::tree::Node;
-use super::begin::begin_of;
-use super::paths::{expression, matching, prefix, spanning};
+use super::paths::{expression, prefix, spanning};
 use super::test::{Case, HostTest, Test};
 use super::{Nginx, Server};
 
@@ -298,7 +298,8 @@ impl Nginx<'_, '_, '_> {
             return phase.steps.push(Step::of(Rule { route, ..rule }));
         };
         let takes_all = ALL_PATHS.contains(&regex);
-        let conditions = if takes_all { Vec::new() } else { vec![matching(ours.clone(), false)] };
+        let conditions =
+            if takes_all { Vec::new() } else { vec![Condition::of_path(ours.clone(), false)] };
         let is_redirect = matches!(flag, "redirect" | "permanent")
             || to.starts_with("http://")
             || to.starts_with("https://")

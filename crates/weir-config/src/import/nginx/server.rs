@@ -23,7 +23,7 @@ struct Whole {
     rules: Vec<Rule>,
     /// Its listeners by address.
     listens: HashMap<String, Vec<usize>>,
-    /// Addresses whose listener is that of others, each with that one's address.
+    /// Addresses that share the listener of a different address, each with that address.
     within: HashMap<String, String>,
     /// Some of its unknown hosts are those of another server.
     is_unsaid: bool,

@@ -8,10 +8,10 @@
 
 use std::cmp::Reverse;
 
+use super::super::begin::begin_of;
 use super::super::route::{Condition, Route};
 use super::super::tree::Tree;
-use super::begin::begin_of;
-use super::paths::{How, exactly, expression, how, matching, prefix};
+use super::paths::{How, exactly, expression, how, prefix};
 
 /// Slots of one server.
 pub(super) const SLOTS_MAX: usize = 1000;
@@ -80,7 +80,7 @@ impl Given {
         let mut given = self.clone();
         match expression(text, any_case) {
             Some(ours) => {
-                let condition = matching(ours, false);
+                let condition = Condition::of_path(ours, false);
                 if !given.expressions.contains(&condition) {
                     given.expressions.push(condition);
                 }

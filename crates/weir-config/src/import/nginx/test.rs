@@ -7,10 +7,10 @@
 use std::net::IpAddr;
 
 use super::super::access::address;
+use super::super::begin::begin_of;
 use super::super::route::{Condition, Scheme, refused};
 use super::super::tree::{Node, ROOT};
-use super::begin::begin_of;
-use super::paths::{expression, matching};
+use super::paths::expression;
 use super::{Nginx, Server, constants::variable};
 use crate::texts;
 
@@ -63,7 +63,7 @@ impl HostTest {
             return Some(!self.not);
         }
         if host.starts_with('*') {
-            // A name of its own has a route of its own.
+            // A name without `*` has a separate route.
             return if self.is_expression { None } else { Some(self.not) };
         }
         let fits = if self.is_expression {
@@ -429,7 +429,7 @@ fn path(operator: Operator, not: bool, value: &str) -> Test {
         Operator::Equals => Some(format!("^{}$", regex::escape(value))),
         Operator::Matches(any_case) => expression(value, any_case),
     };
-    ours.map_or(Test::Unsaid, |ours| cases(vec![vec![matching(ours, not)]]))
+    ours.map_or(Test::Unsaid, |ours| cases(vec![vec![Condition::of_path(ours, not)]]))
 }
 
 fn host(operator: Operator, not: bool, value: &str) -> Test {
